@@ -1,0 +1,100 @@
+"""Presets: small TOML files for sizes, targets and machines, merged to a RunSpec.
+
+Order, later wins: machine < size < size for that kind of machine < overrides. A size file holds a
+``[base]`` table and one table per machine kind (``[cpu]``, ``[gpu]``), so that "pilot" means 64 prompts on a
+CPU and 5,000 on a GPU box, and porting a run is changing the machine's name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from pydantic import ValidationError
+
+from eagle3.core.spec import RunSpec
+
+KINDS = {"size": "sizes", "target": "targets", "machine": "machines"}
+
+
+class SpecError(ValueError):
+    """The spec cannot be used; the message is one sentence that names the field and what to do."""
+
+
+def names(kind: str) -> list[str]:
+    """The presets of a kind ('size', 'target', 'machine'), sorted."""
+    folder = files("eagle3") / "presets" / KINDS[kind]
+    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+
+
+def load(kind: str, name: str) -> dict[str, Any]:
+    """One preset as a dict. Raises SpecError naming the nearest preset when there is none of that name."""
+    known = names(kind)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(known)}."
+        raise SpecError(f"There is no {kind} called '{name}'; {hint}")
+    return tomllib.loads((files("eagle3") / "presets" / KINDS[kind] / f"{name}.toml").read_text())
+
+
+def resolve(size: str, target: str, machine: str, overrides: Mapping[str, Any] | None = None) -> RunSpec:
+    """Merge the three presets and the overrides (dotted keys, such as ``train.max_steps``) to a RunSpec.
+
+    Raises SpecError for an unknown preset, an unknown field or a value out of range.
+    """
+    machine_table = load("machine", machine)
+    machine_kind = str(machine_table.pop("kind"))
+    size_table = load("size", size)
+    merged: dict[str, Any] = {"size": size, "machine": machine, "target": {"name": target, **load("target", target)}}
+    for table in (machine_table, size_table.get("base", {}), size_table.get(machine_kind, {})):
+        _merge(merged, table)
+    for key, value in (overrides or {}).items():
+        _set(merged, key, value)
+    try:
+        return RunSpec.model_validate(merged)
+    except ValidationError as error:
+        raise SpecError(explain(error)) from error
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """``key=value`` with the value read as TOML, or as a plain string where it is not TOML."""
+    key, sep, raw = text.partition("=")
+    if not sep or not key.strip():
+        raise SpecError(f"'{text}' is not an override; write field=value, such as train.max_steps=200.")
+    try:
+        value = tomllib.loads(f"x = {raw}")["x"]
+    except tomllib.TOMLDecodeError:
+        value = raw
+    return key.strip(), value
+
+
+def explain(error: ValidationError) -> str:
+    """The first thing wrong in one sentence, and how many more there are."""
+    first, *rest = error.errors()
+    where = ".".join(str(part) for part in first["loc"]) or "spec"
+    what = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        what = "there is no such field"
+    shown = "" if isinstance(first["input"], dict) else f" (got {first['input']!r})"
+    more = f"; {len(rest)} more field{'s' if len(rest) > 1 else ''} wrong" if rest else ""
+    return f"{where}: {what}{shown}{more}."
+
+
+def _merge(into: dict[str, Any], table: Mapping[str, Any]) -> None:
+    for key, value in table.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _set(into: dict[str, Any], dotted: str, value: Any) -> None:
+    *parents, last = dotted.split(".")
+    for part in parents:
+        into = into.setdefault(part, {})
+        if not isinstance(into, dict):
+            raise SpecError(f"{dotted}: '{part}' is a value, not a section.")
+    into[last] = value

@@ -1,0 +1,186 @@
+"""What crosses from a run to its readers: the shapes of the files in the run directory and of the helper
+channel's replies, as the console reads them.
+
+Unknown fields are ignored and missing ones have defaults, so a newer or older container can still be read.
+All times ``t`` are Unix seconds by the container's clock; ages are computed against the ``now`` that came in
+the same reply, never against the reader's clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+RunState = Literal["starting", "running", "unsupervised", "stalled", "finished", "failed", "stopped", "lost", "unknown"]
+
+LIVE_STATES = frozenset({"starting", "running", "unsupervised", "stalled"})
+"""States in which a process of the run is, or is thought to be, alive."""
+
+RESUMABLE_STATES = frozenset({"failed", "stopped", "lost", "unknown"})
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Progress(Record):
+    """``progress.json``: where the worker is. ``rate`` is units per second; ``eta_s`` is of the stage."""
+
+    v: int = 1
+    attempt: int = 1
+    stage: str = ""
+    done: float = 0
+    total: float | None = None
+    unit: str = ""
+    rate: float | None = None
+    eta_s: float | None = None
+    t: float = 0.0
+    quiet_until: float | None = None
+    reason: str = ""
+
+
+class MetricRow(Record):
+    """A line of ``metrics.jsonl``. ``acc_pos[k]`` is the joint probability that the first k+1 draft tokens are
+    right; ``accept_len = 1 + sum(acc_pos)``. ``split`` tells training rows from held-out ("val") ones. Rows of
+    stage "train" are simulated figures; "served" ones come from vLLM's counters in stage "evaluate"."""
+
+    v: int = 1
+    attempt: int = 1
+    seq: int = 0
+    t: float = 0.0
+    stage: str = ""
+    split: str = "train"
+    step: int = 0
+    loss: float | None = None
+    loss_pos: list[float | None] = Field(default_factory=list)
+    acc_pos: list[float | None] = Field(default_factory=list)
+    accept_len: float | None = None
+    lr: float | None = None
+    grad_norm: float | None = None
+    tok_s: float | None = None
+
+
+class Event(Record):
+    """A line of ``events.jsonl``: something worth telling a person. ``level`` is info, warn or error."""
+
+    v: int = 1
+    attempt: int = 1
+    t: float = 0.0
+    kind: str = ""
+    level: str = "info"
+    actor: str = ""
+    text: str = ""
+    detail: str = ""
+
+
+class StageRecord(Record):
+    """``stages/<name>.json``: a finished stage, and what lets a resume skip it."""
+
+    v: int = 1
+    stage: str = ""
+    attempt: int = 1
+    inputs: str = ""
+    outputs: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    figures: dict[str, Any] = Field(default_factory=dict)
+    seconds: float = 0.0
+    t: float = 0.0
+
+
+class RunSummary(Record):
+    """One run as the runner derives it from its directory (verbs ``list``, ``probe``, ``read``)."""
+
+    run_id: str
+    run_dir: str = ""
+    state: RunState = "unknown"
+    state_text: str = ""
+    attempt: int = 0
+    label: dict[str, str] = Field(default_factory=dict)
+    actor: str = ""
+    created_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    stop_mode: str | None = None
+    stop_by: str | None = None
+    last_row_age_s: float | None = None
+    progress: Progress | None = None
+    stages: dict[str, float] = Field(default_factory=dict, description="finished stages and their seconds")
+    now: float = 0.0
+
+
+class Gpu(Record):
+    index: int
+    name: str = ""
+    uuid: str = ""
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    utilization_pct: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    processes: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class GpuReport(Record):
+    """``status``: ok, none (there is no GPU or no driver), or unknown (asking failed; ``text`` says how)."""
+
+    status: Literal["ok", "none", "unknown"] = "unknown"
+    text: str = ""
+    source: str = ""
+    driver: str = ""
+    gpus: list[Gpu] = Field(default_factory=list)
+
+
+class Disk(Record):
+    path: str
+    mount: str = ""
+    fstype: str = ""
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    free_inodes: int | None = None
+    read_only: bool = False
+    error: str = ""
+
+
+class VllmServer(Record):
+    """A vLLM server seen in the container. ``health``: ok, down (it does not answer or answers an error), or
+    unknown. It says what ``/health`` said, not that tokens flow."""
+
+    url: str
+    pid: int | None = None
+    run_id: str = ""
+    health: Literal["ok", "down", "unknown"] = "unknown"
+    models: list[str] = Field(default_factory=list)
+    running: float | None = None
+    waiting: float | None = None
+    text: str = ""
+
+
+class Probe(Record):
+    """The reply of the verb ``probe``: everything Overview shows, in one round trip."""
+
+    now: float = 0.0
+    host: dict[str, Any] = Field(default_factory=dict)
+    gpu: GpuReport = GpuReport()
+    disks: list[Disk] = Field(default_factory=list)
+    vllm: list[VllmServer] = Field(default_factory=list)
+    runs: list[RunSummary] = Field(default_factory=list)
+
+
+class Result(Record):
+    """``result.json``, and the last line of ``make demo``."""
+
+    v: int = 1
+    run_id: str = ""
+    run_dir: str = ""
+    state: str = ""
+    wall_s: float = 0.0
+    stages: dict[str, float] = Field(default_factory=dict)
+    val: dict[str, Any] = Field(default_factory=dict)
+    untrained: dict[str, Any] = Field(default_factory=dict)
+    served: dict[str, Any] = Field(default_factory=dict)
+    lossless: dict[str, Any] = Field(default_factory=dict)
+    verdict: str = ""
+    verdict_text: str = ""
+    thresholds: dict[str, Any] = Field(default_factory=dict)

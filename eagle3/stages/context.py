@@ -1,0 +1,61 @@
+"""What every stage is given."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eagle3.core.spec import RunSpec
+from eagle3.journal import Journal
+
+
+class StageError(RuntimeError):
+    """A stage cannot go on. The message is one sentence that names the thing and what to do; ``detail`` holds the rest."""
+
+    def __init__(self, message: str, *, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail
+
+
+class Stopped(Exception):
+    """The operator asked for a stop and the stage has put everything worth keeping on disk."""
+
+
+@dataclass
+class StageContext:
+    """The run, its spec and its pen. ``stop_requested`` is polled between units of work: true after SIGTERM or a
+    ``stop.json`` in mode after-checkpoint; the stage then saves and raises Stopped."""
+
+    run_dir: Path
+    spec: RunSpec
+    journal: Journal
+    model_dir: Path
+    """The target's folder, '{cache}' and '~' already expanded."""
+    worker_python: str
+    server_python: str
+    stop_requested: Callable[[], bool]
+    figures: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Figures of the stages already finished, by stage."""
+
+    def path(self, *parts: str) -> Path:
+        """A path inside the run directory, its folder made."""
+        path = self.run_dir.joinpath(*parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def check_stop(self) -> None:
+        """Raise Stopped where the operator asked for it. Call it where everything done so far is on disk."""
+        if self.stop_requested():
+            raise Stopped
+
+    def check_disk(self, more_bytes: int = 0) -> None:
+        """Raise StageError where ``more_bytes`` would take the free space below the spec's floor."""
+        free_bytes = shutil.disk_usage(self.run_dir).free
+        if free_bytes - more_bytes < self.spec.disk_floor_bytes:
+            raise StageError(
+                f"The disk of {self.run_dir} has {free_bytes / 2**30:.1f} GiB free; this step needs {more_bytes / 2**30:.1f} GiB "
+                f"and the run keeps {self.spec.disk_floor_bytes / 2**30:.1f} GiB free. Free some space, then resume the run."
+            )
