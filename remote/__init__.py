@@ -1,0 +1,1 @@
+"""What crosses the wire: one SSH connection, one helper channel, the run directory read by increments."""
