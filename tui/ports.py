@@ -1,0 +1,88 @@
+"""What the console needs of the other side, as types only: ``remote.container.Container`` fits, and so does the small
+in-process container of the tests. Importing this costs nothing of asyncssh."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol
+
+from eagle3.core.records import Event, MetricRow, Probe, Progress, Result, RunSummary
+from eagle3.core.spec import RunSpec
+
+
+class LinkView(Protocol):
+    """The state of the connection. ``since`` is Unix seconds by this machine's clock."""
+
+    @property
+    def status(self) -> str: ...  # connecting, up, degraded, down, refused
+    @property
+    def since(self) -> float: ...
+    @property
+    def reason(self) -> str: ...
+
+
+class RunNewsView(Protocol):
+    """What one poll of a run brought: increments of its files since the last one. ``reset`` names the files that start
+    again at their beginning (replaced or truncated)."""
+
+    @property
+    def summary(self) -> RunSummary: ...
+    @property
+    def progress(self) -> Progress | None: ...
+    @property
+    def rows(self) -> list[MetricRow]: ...
+    @property
+    def events(self) -> list[Event]: ...
+    @property
+    def log(self) -> str: ...
+    @property
+    def reset(self) -> set[str]: ...
+    @property
+    def result(self) -> Result | None: ...
+
+
+class ContainerPort(Protocol):
+    """The facade. Every call raises ``remote.errors``' LinkError (the wire) or ContainerError (the answer)."""
+
+    @property
+    def link(self) -> LinkView: ...
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+    async def probe(self) -> Probe: ...
+    async def runs(self) -> list[RunSummary]: ...
+    async def spec(self, run_id: str) -> RunSpec: ...
+    async def launch(self, spec: RunSpec, run_id: str, actor: str, resume: bool = False) -> dict[str, Any]: ...
+    async def stop(self, run_id: str, mode: str, actor: str) -> dict[str, Any]: ...
+    def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncIterator[RunNewsView]: ...
+
+
+OnLink = Callable[[LinkView], None]
+
+
+class Asker(Protocol):
+    """Questions that only the operator can answer while a connection is made."""
+
+    def confirm(self, title: str, text: str) -> Awaitable[bool]: ...
+    def secret(self, title: str, text: str) -> Awaitable[str | None]: ...
+
+
+class Connect(Protocol):
+    """Makes the container (not yet open). ``on_link`` is called at each change of the link."""
+
+    def __call__(self, on_link: OnLink, ask: Asker) -> ContainerPort: ...
+
+
+class LinkError(Exception):
+    """The wire: kind is unreachable, refused, lost or timeout."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind, self.text = kind, text
+
+
+class ContainerError(Exception):
+    """The container answered that it cannot."""
+
+    def __init__(self, code: str, text: str, remedy: str = "", detail: str = "") -> None:
+        super().__init__(text)
+        self.code, self.text, self.remedy, self.detail = code, text, remedy, detail
