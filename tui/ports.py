@@ -3,11 +3,12 @@ in-process container of the tests. Importing this costs nothing of asyncssh."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 from eagle3.core.records import Event, MetricRow, Probe, Progress, Result, RunSummary
 from eagle3.core.spec import RunSpec
+from remote.ask import Ask
 
 
 class LinkView(Protocol):
@@ -59,30 +60,8 @@ class ContainerPort(Protocol):
 OnLink = Callable[[LinkView], None]
 
 
-class Asker(Protocol):
-    """Questions that only the operator can answer while a connection is made."""
-
-    def confirm(self, title: str, text: str) -> Awaitable[bool]: ...
-    def secret(self, title: str, text: str) -> Awaitable[str | None]: ...
-
-
 class Connect(Protocol):
-    """Makes the container (not yet open). ``on_link`` is called at each change of the link."""
+    """Makes the container (not yet open). ``on_link`` is called at each change of the link; ``ask`` holds the questions
+    that only the operator can answer."""
 
-    def __call__(self, on_link: OnLink, ask: Asker) -> ContainerPort: ...
-
-
-class LinkError(Exception):
-    """The wire: kind is unreachable, refused, lost or timeout."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind, self.text = kind, text
-
-
-class ContainerError(Exception):
-    """The container answered that it cannot."""
-
-    def __init__(self, code: str, text: str, remedy: str = "", detail: str = "") -> None:
-        super().__init__(text)
-        self.code, self.text, self.remedy, self.detail = code, text, remedy, detail
+    def __call__(self, on_link: OnLink, ask: Ask) -> ContainerPort: ...

@@ -15,9 +15,11 @@ from typing import Any
 from textual.message import Message
 
 from eagle3.core.spec import RunSpec
+from remote.ask import Ask
+from remote.errors import ContainerError, LinkError
 from tui import messages
 from tui.formats import one_line
-from tui.ports import Asker, Connect, ContainerError, ContainerPort, LinkError, LinkView
+from tui.ports import Connect, ContainerPort, LinkView
 from tui.state import LinkState
 
 FOLLOW_S = 1.0
@@ -42,7 +44,7 @@ class Session:
         connect: Connect,
         *,
         post: Callable[[Message], object],
-        ask: Asker,
+        ask: Ask,
         clock: Callable[[], float],
         poll_s: float = 5.0,
         actor: str = "",
