@@ -5,6 +5,7 @@ Nothing here waits for the wire, and the first picture is drawn before anything 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -153,7 +154,7 @@ class ConsoleApp(App[None]):
 
     def action_go(self, name: str) -> None:
         """Bring a screen to the front, importing it the first time."""
-        if not isinstance(self.screen, ConsoleScreen) or self.screen.HERE == name:
+        if not isinstance(self.screen, ConsoleScreen) or name == self.screen.HERE:
             return
         if name == "run" and self.console_state.open_run is None and (latest := self.console_state.latest_run()):
             self.open_run(latest)
@@ -206,7 +207,7 @@ class ConsoleApp(App[None]):
         try:
             self.export(path)
         except OSError as error:
-            self.tell(f"The picture cannot be written to {path}: {error.strerror}. Start the console in a folder of yours.", "error")
+            self.tell(f"The picture cannot be written to {path}: {error.strerror}; start the console elsewhere.", "error")
         else:
             self.tell(f"Wrote {path}.")
 
@@ -274,7 +275,9 @@ class ConsoleApp(App[None]):
             Choice("", "escape", "Keep running"),
         ]
         note = "What is whole on disk stays; the run can be resumed."
-        self._ask_once(Confirm("Stop the run?", rows, buttons, note), lambda mode: self.session.stop(view.run_id, mode) if mode else None)
+        self._ask_once(
+            Confirm("Stop the run?", rows, buttons, note), lambda mode: self.session.stop(view.run_id, mode) if mode else None
+        )
 
     def ask_resume(self) -> None:
         view = self.console_state.open_run
@@ -307,10 +310,13 @@ class ConsoleApp(App[None]):
 
     async def _answer(self, screen: Screen[Any]) -> Any:
         """Show a dialog from outside a worker and wait for its answer."""
-        import asyncio
-
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        await self.push_screen(screen, lambda result: answer.done() or answer.set_result(result))
+
+        def answered(result: Any) -> None:
+            if not answer.done():
+                answer.set_result(result)
+
+        await self.push_screen(screen, answered)
         return await answer
 
 
@@ -319,7 +325,10 @@ def launch_rows(console: Console, spec: RunSpec, run_id: str) -> list[tuple[str,
     return [
         ("Host", console.host),
         ("Target", f"{spec.target.name}, {spec.device}, machine {spec.machine}"),
-        ("Size", f"{spec.size}: {count_label(spec.data.train_prompts)} prompts to train on, {spec.data.heldout_prompts} held out"),
+        (
+            "Size",
+            f"{spec.size}: {count_label(spec.data.train_prompts)} prompts to train on, {spec.data.heldout_prompts} held out",
+        ),
         ("Training", f"{count_label(spec.train.max_steps)} steps, vocabulary {count_label(spec.vocabulary.size)}"),
         ("Workspace", spec.workspace),
         ("Disk", plan.disk_line(console.probe.value, spec)),

@@ -88,7 +88,7 @@ class Catalog:
             try:
                 self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", (*key, run.model_dump_json(), at))
             except sqlite3.Error as error:
-                self.problem = f"The list of known runs in {self.path} cannot be written ({error}); runs are still found on the host."
+                self.problem = f"The list of known runs in {self.path} cannot be written ({error}); the host still has them."
                 return
             self._seen[key] = mark
 
@@ -96,10 +96,11 @@ class Catalog:
         """The runs last seen on ``host``, newest first, each with when (this machine's Unix seconds)."""
         try:
             rows = self._db.execute(
-                "SELECT summary, seen_at FROM runs WHERE host = ? AND workspace = ? ORDER BY seen_at DESC LIMIT 200", (host, workspace)
+                "SELECT summary, seen_at FROM runs WHERE host = ? AND workspace = ? ORDER BY seen_at DESC LIMIT 200",
+                (host, workspace),
             ).fetchall()
         except sqlite3.Error as error:
-            self.problem = f"The list of known runs in {self.path} cannot be read ({error}); runs are still found on the host."
+            self.problem = f"The list of known runs in {self.path} cannot be read ({error}); the host still has them."
             return []
         found = []
         for text, seen_at in rows:

@@ -26,7 +26,7 @@ KEYS: tuple[Key, ...] = (
     Key("question_mark", "help", "Help", "these keys"),
     Key("e", "export", "Export", "write the screen to an SVG file", footer=False),
     Key("ctrl+r", "reconnect", "Reconnect", "connect again now", footer=False),
-    Key("q,ctrl+q", "leave", "Quit", "leave the console; runs go on"),
+    Key("q", "leave", "Quit", "leave the console; runs go on"),
     Key("enter", "open_run", "Open", "open the run under the cursor", "overview"),
     Key("enter", "open_run", "Open", "open the run under the cursor", "runs"),
     Key("ctrl+l", "launch", "Launch", "launch what the form says, after one confirmation", "launch"),

@@ -40,9 +40,7 @@ class Choices:
 
 def first_choices(workspace: str = "", worker_python: str = "") -> Choices:
     """The choices before anybody chose."""
-    return Choices(
-        target=presets.names("target")[0], machine=_machine("cpu"), workspace=workspace, worker_python=worker_python
-    )
+    return Choices(target=presets.names("target")[0], machine=_machine("cpu"), workspace=workspace, worker_python=worker_python)
 
 
 def for_machine(choices: Choices, probe: Probe | None) -> Choices:
@@ -102,7 +100,7 @@ def steps(spec: RunSpec) -> list[tuple[str, str]]:
         ("vocabulary", f"{count_label(spec.vocabulary.size)} tokens that the draft can propose"),
         ("train", f"{count_label(spec.train.max_steps)} steps of {count_label(spec.train.pack_tokens)} tokens, "
                   f"{spec.train.ttt_steps} positions ahead"),
-        ("evaluate", f"{spec.evaluate.prompts} held-out prompts served with the draft, {spec.evaluate.lossless_prompts} compared"),
+        ("evaluate", f"{spec.evaluate.prompts} held-out prompts served, {spec.evaluate.lossless_prompts} compared word for word"),
         ("export", "the draft as vLLM loads it, with a model card"),
     ]  # fmt: skip
 
@@ -121,7 +119,8 @@ def disk_line(probe: Probe | None, spec: RunSpec) -> str:
     if disk is None or disk.free_bytes is None:
         return f"unknown; the run keeps {bytes_label(spec.disk_floor_bytes)} free"
     low = " — not enough" if disk.free_bytes <= spec.disk_floor_bytes else ""
-    return f"{bytes_label(disk.free_bytes)} free on {disk.mount or disk.path}; the run keeps {bytes_label(spec.disk_floor_bytes)}{low}"
+    where = disk.mount or disk.path
+    return f"{bytes_label(disk.free_bytes)} free on {where}; the run keeps {bytes_label(spec.disk_floor_bytes)} free{low}"
 
 
 def new_run_id(size: str, now: float, pick: Callable[[str], str] = random.choice) -> str:

@@ -4,6 +4,7 @@ in-process container of the tests. Importing this costs nothing of asyncssh."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from eagle3.core.records import Event, MetricRow, Probe, Progress, Result, RunSummary
@@ -37,7 +38,7 @@ class RunNewsView(Protocol):
     @property
     def log(self) -> str: ...
     @property
-    def reset(self) -> set[str]: ...
+    def reset(self) -> AbstractSet[str]: ...
     @property
     def result(self) -> Result | None: ...
 

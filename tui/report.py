@@ -62,7 +62,9 @@ def _disk(disk: Disk) -> dict[str, Any]:
     evidence = f"{bytes_label(disk.free_bytes)} free of {bytes_label(disk.total_bytes)}"
     warning = disk_warning(disk)
     if warning:
-        return _check(f"disk:{where}", "disk", "warn", f"Disk {where}", f"{evidence}; {warning}", "", f"Free some space on {where}.")
+        return _check(
+            f"disk:{where}", "disk", "warn", f"Disk {where}", f"{evidence}; {warning}", "", f"Free some space on {where}."
+        )
     return _check(f"disk:{where}", "disk", "ok", f"Disk {where}", evidence)
 
 

@@ -106,7 +106,9 @@ class Session:
         try:
             await work
         except Exception as error:  # noqa: BLE001 - told to the operator, with its kind; the console goes on
-            self._post(messages.AskFailed(name, one_line(f"The console met an error of its own: {type(error).__name__}: {error}")))
+            self._post(
+                messages.AskFailed(name, one_line(f"The console met an error of its own: {type(error).__name__}: {error}"))
+            )
 
     def _link_changed(self, link: LinkView) -> None:
         if link.status in {"up", "degraded"} and self._container is not None:

@@ -27,8 +27,10 @@ class ConsoleScreen(Screen[None]):
     """Subclasses name themselves in ``HERE``, give their widgets in ``body`` and show what is known in ``present``."""
 
     HERE: ClassVar[str] = ""
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (110, "-wide")]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-short"), (34, "-tall")]
+    _composed = False
+    """News may come before the widgets are there, and after they are gone."""
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's spelling
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
 
     @property
     def console_app(self) -> ConsoleApp:
@@ -47,13 +49,19 @@ class ConsoleScreen(Screen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
+        self._composed = True
         self.refresh_known()
+
+    def on_unmount(self) -> None:
+        self._composed = False
 
     def on_screen_resume(self) -> None:
         self.refresh_known()
 
     def refresh_known(self) -> None:
         """Show what is known now: called on news, and once a second for the ages."""
+        if not self._composed:
+            return
         app = self.console_app
         now = app.clock()
         self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, now)

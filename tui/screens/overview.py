@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
-
-from rich.text import Text
 
 from tui.formats import age_label, duration_label
 from tui.screens.base import ConsoleScreen, bindings_of
@@ -14,8 +13,11 @@ from tui.state import Console
 from tui.themes.palette import BAD, MUTED, WARN
 from tui.widgets.disks import DisksPanel
 from tui.widgets.gpus import GpusPanel
-from tui.widgets.runs_table import BRIEF, RunsTable
+from tui.widgets.runs_table import RunsTable
 from tui.widgets.vllm import VllmPanel
+
+MIN_RUNS_ROWS = 6
+"""Rows that the list of runs keeps on a small screen."""
 
 
 def notice(console: Console, now: float) -> Text:
@@ -25,13 +27,18 @@ def notice(console: Console, now: float) -> Text:
         return Text(f"✗ {link.reason or 'The host refused us.'} Ctrl+r tries again.", BAD)
     if link.status == "down":
         lasted = duration_label(now - link.since)
-        return Text(f"✗ {link.reason or 'The link is down.'} Down for {lasted}; trying again. What stands below is what was last known.", BAD)
+        return Text(
+            f"✗ {link.reason or 'The link is down.'} Down for {lasted}; trying again. What stands below is what was last known.",
+            BAD,
+        )
     if console.probe.problem:
         return Text(f"▲ {console.probe.problem}", WARN)
     if link.status == "degraded":
         return Text(f"▲ {link.reason or 'The link is slow.'}", WARN)
     if console.probe.at is None:
-        return Text("Connecting; nothing is known of this machine yet." if link.status == "connecting" else "Asking the machine…", MUTED)
+        return Text(
+            "Connecting; nothing is known of this machine yet." if link.status == "connecting" else "Asking the machine…", MUTED
+        )
     return Text("")
 
 
@@ -45,7 +52,7 @@ class OverviewScreen(ConsoleScreen):
             yield GpusPanel(id="gpus")
             yield DisksPanel(id="disks")
         yield VllmPanel(id="vllm")
-        table = RunsTable(BRIEF, id="runs")
+        table = RunsTable(id="runs")
         table.border_title = "Runs"
         yield table
 
@@ -67,6 +74,8 @@ class OverviewScreen(ConsoleScreen):
         vllm.show(probe.vllm if probe else None)
         for panel in (gpus, disks, vllm):
             panel.age(age, stale)
+        room = self.size.height - 2 - vllm.rows - MIN_RUNS_ROWS
+        self.query_one("#machine").styles.height = max(5, min(max(gpus.rows, disks.rows), room))
         table = self.query_one(RunsTable)
         table.show(console, now)
         table.border_subtitle = runs_age(console, now)

@@ -41,50 +41,53 @@ def acceptance_lines(view: RunView) -> list[Line]:
     return lines
 
 
-def loss_title(view: RunView) -> str:
-    """ "Loss ━ train 4.31 ● held-out 4.52" as Textual markup; only our own words and numbers."""
-    train, val = view.metrics.last("train", "train"), view.metrics.last("train", "val")
+def loss_title(view: RunView, roomy: bool) -> str:
+    """ "Loss ━ train 4.31 ● val 4.52" as Textual markup; only our own words and numbers."""
     words = "Loss"
-    if train is not None:
-        words += f"  [{ACCENT}]━[/] train {number_label(train.loss)}"
-    if val is not None:
-        words += f"  [{WARN}]●[/] val {number_label(val.loss)}"
+    for split, mark, colour in (("train", "━", ACCENT), ("val", "●", WARN)):
+        if (row := view.metrics.last("train", split)) is not None:
+            words += f" [{colour}]{mark}[/]{f' {split} ' if roomy else ''}{number_label(row.loss)}"
     return words
 
 
-def acceptance_title(view: RunView) -> str:
+def acceptance_title(view: RunView, roomy: bool) -> str:
     """ "Acceptance 0.19 0.04 0.01", each figure in the colour of its position."""
     row = view.metrics.last("train", "val") or view.metrics.last("train", "train")
-    figures = [
-        f"[{POSITION_COLOURS[min(k, len(POSITION_COLOURS) - 1)]}]{number_label(value)}[/]"
-        for k, value in enumerate((row.acc_pos if row else [])[:5])
-    ]
-    return "  ".join(["Acceptance", *figures])
+    words = "Acceptance" if roomy or row is None else "Accept"
+    for k, value in enumerate((row.acc_pos if row else [])[:5]):
+        label = number_label(value) if roomy else number_label(value).removeprefix("0")
+        words += f" [{POSITION_COLOURS[min(k, len(POSITION_COLOURS) - 1)]}]{label}[/]"
+    return words
 
 
-def length_words(view: RunView) -> str:
+def length_words(view: RunView, roomy: bool) -> str:
     """ "length 1.24 simulated · 1.17 served": the two are different things and never share a word."""
     row = view.metrics.last("train", "val") or view.metrics.last("train", "train")
-    words = []
-    if row is not None and row.accept_len is not None:
-        words.append(f"length {number_label(row.accept_len)} simulated")
+    simulated = row.accept_len if row is not None else None
     served = served_length(view)
-    if served is not None:
-        words.append(f"{number_label(served)} served")
-    return " · ".join(words)
+    if served is None:
+        return f"length {number_label(simulated)} simulated" if simulated is not None else ""
+    if simulated is None:
+        return f"length {number_label(served)} served"
+    if roomy:
+        return f"length {number_label(simulated)} simulated · {number_label(served)} served"
+    return f"sim {number_label(simulated)}, served {number_label(served)}"
 
 
 def served_length(view: RunView) -> float | None:
     """The acceptance length by vLLM's counters, once the stage evaluate has measured it."""
     if view.result is not None and isinstance(value := view.result.served.get("accept_len"), (int, float)):
         return float(value)
-    rows = [row for split in ("served", "val", "train") for row in view.metrics.rows("evaluate", split) if row.accept_len is not None]
+    rows = [
+        row for split in ("served", "val", "train") for row in view.metrics.rows("evaluate", split) if row.accept_len is not None
+    ]
     return rows[-1].accept_len if rows else None
 
 
 class RunScreen(ConsoleScreen):
     HERE = "run"
     BINDINGS = bindings_of("run")
+    _allowed: tuple[str, bool, bool] | None = None
 
     def body(self) -> ComposeResult:
         clock = self.console_app.clock
@@ -121,15 +124,20 @@ class RunScreen(ConsoleScreen):
         self.query_one(RunLog).show(view, now)
         self._plots(view, now)
         self.query_one("#panes").set_class(stale and not view.ended, "stale")
-        self.refresh_bindings()
+        allowed = (view.run_id, view.ended, view.resumable)
+        if allowed != self._allowed:
+            self._allowed = allowed
+            self.refresh_bindings()
 
     def _plots(self, view: RunView, now: float) -> None:
         version = (view.run_id, view.metrics.version)
         age = view.age_of(view.metrics.last_t, now)
         point = f"last point {age_label(age)}" if age is not None and not view.ended else ""
+        loss, acceptance = self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)
+        roomy = loss.size.width >= 36
         for plot, title, subtitle, lines in (
-            (self.query_one("#loss", MetricPlot), loss_title(view), point, loss_lines),
-            (self.query_one("#acceptance", MetricPlot), acceptance_title(view), length_words(view), acceptance_lines),
+            (loss, loss_title(view, roomy), point, loss_lines),
+            (acceptance, acceptance_title(view, roomy), length_words(view, roomy), acceptance_lines),
         ):
             plot.show(version, partial(lines, view))
             if plot.border_title != title:

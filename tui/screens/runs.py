@@ -8,7 +8,7 @@ from textual.widgets import Static
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.screens.overview import notice, runs_age
 from tui.state import Console
-from tui.widgets.runs_table import FULL, RunsTable
+from tui.widgets.runs_table import RunsTable
 
 
 class RunsScreen(ConsoleScreen):
@@ -17,7 +17,7 @@ class RunsScreen(ConsoleScreen):
 
     def body(self) -> ComposeResult:
         yield Static(id="notice")
-        table = RunsTable(FULL, id="runs")
+        table = RunsTable(id="runs")
         table.border_title = "Runs"
         yield table
 

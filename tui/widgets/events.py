@@ -15,7 +15,9 @@ LEVELS = {"error": ("✗", BAD), "warn": ("▲", WARN), "info": ("·", MUTED)}
 
 def event_line(event: Event, width: int) -> Text:
     symbol, colour = LEVELS.get(event.level, ("·", MUTED))
-    return Text.assemble((f"{symbol} ", colour), (fit(one_line(event.text), width - 2), TEXT if event.level == "info" else colour))
+    return Text.assemble(
+        (f"{symbol} ", colour), (fit(one_line(event.text), width - 2), TEXT if event.level == "info" else colour)
+    )
 
 
 class EventsPanel(Panel):

@@ -24,7 +24,9 @@ def gpu_line(gpu: Gpu, width: int) -> Text:
             shown.append(extra)
     room = width - 3 - len(amounts) - sum(len(extra) + 2 for extra in shown)
     used = share(gpu.memory_used_bytes, gpu.memory_total_bytes)
-    line = Text.assemble((f"{gpu.index} ", MUTED), bar_text(bar(used, max(3, min(room, 60))), WARN if (used or 0) > 0.95 else ACCENT))
+    line = Text.assemble(
+        (f"{gpu.index} ", MUTED), bar_text(bar(used, max(3, min(room, 60))), WARN if (used or 0) > 0.95 else ACCENT)
+    )
     line.append(f" {amounts}", TEXT)
     for extra in shown:
         line.append(f"  {extra}", MUTED)

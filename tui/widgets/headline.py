@@ -12,19 +12,26 @@ from tui.state import RunView
 from tui.themes.palette import BAD, GOOD, MUTED, STATE_COLOURS, TEXT, WARN
 
 
-def figures_line(result: Result) -> str:
-    """The figures of a finished run in one line; simulated and served lengths never share a word."""
+def figures_line(result: Result, width: int = 200) -> str:
+    """The figures of a finished run in one line, in few words where ``width`` is small. Simulated and served lengths
+    never share a word."""
     served, val, lossless = result.served, result.val, result.lossless
-    parts = [
-        f"acceptance length {number_label(_number(served.get('accept_len')))} served" if served.get("accept_len") is not None else "",
-        f"{number_label(_number(val.get('accept_len')))} simulated" if val.get("accept_len") is not None else "",
-    ]
+    long, short = [], []
+    if (length := _number(served.get("accept_len"))) is not None:
+        long.append(f"acceptance length {number_label(length)} served")
+        short.append(f"served {number_label(length)}")
+    if (length := _number(val.get("accept_len"))) is not None:
+        long.append(f"{number_label(length)} simulated")
+        short.append(f"simulated {number_label(length)}")
     with_draft, without = _number(served.get("tok_s")), _number(served.get("tok_s_no_draft"))
     if with_draft is not None and without is not None:
-        parts.append(f"{number_label(with_draft, 1)} tok/s with the draft, {number_label(without, 1)} without")
+        long.append(f"{number_label(with_draft, 1)} tok/s with the draft, {number_label(without, 1)} without")
+        short.append(f"{number_label(with_draft, 1)} vs {number_label(without, 1)} tok/s")
     if lossless.get("of"):
-        parts.append(f"{lossless.get('identical', 0)} of {lossless['of']} texts identical")
-    return " · ".join(part for part in parts if part)
+        long.append(f"{lossless.get('identical', 0)} of {lossless['of']} texts identical")
+        short.append(f"{lossless.get('identical', 0)}/{lossless['of']} identical")
+    words = " · ".join(long)
+    return words if len(words) <= width else " · ".join(short)
 
 
 def _number(value: object) -> float | None:
@@ -44,8 +51,8 @@ def failure_words(view: RunView) -> str:
     return f"The run ended with code {view.summary.exit_code}; the log says more."
 
 
-def headline(view: RunView, now: float, stale: bool) -> list[Text]:
-    """One to three lines."""
+def headline(view: RunView, now: float, stale: bool, width: int = 200) -> list[Text]:
+    """One to four lines; the first is kept within ``width`` by leaving out its end."""
     run = view.summary
     symbol, word = STATE_WORDS.get(view.state, ("?", view.state))
     colour = STATE_COLOURS.get(view.state, MUTED)
@@ -59,7 +66,13 @@ def headline(view: RunView, now: float, stale: bool) -> list[Text]:
     since = view.age_of(run.ended_at or run.started_at or run.created_at, now)
     if since is not None:
         about.append(f"{'ended' if run.ended_at else 'started'} {age_label(since)}")
-    first.append("  " + " · ".join(part for part in about if part), MUTED)
+    shown = ""
+    for part in filter(None, about):
+        longer = f"{shown} · {part}" if shown else f"  {part}"
+        if first.cell_len + len(longer) > width:
+            break
+        shown = longer
+    first.append(shown, MUTED)
     lines = [first]
     if view.state == "failed":
         lines.append(Text(f"✗ {failure_words(view)}", BAD))
@@ -69,15 +82,13 @@ def headline(view: RunView, now: float, stale: bool) -> list[Text]:
         verdict = one_line(view.result.verdict_text) or one_line(view.result.verdict)
         if verdict:
             lines.append(Text.assemble(("Verdict  ", f"bold {GOOD}"), (verdict, TEXT)))
-        if figures := figures_line(view.result):
+        if figures := figures_line(view.result, width - 9):
             lines.append(Text.assemble(("Figures  ", "bold"), (figures, MUTED)))
     if view.problem:
         lines.append(Text(f"▲ {view.problem}", WARN))
     elif stale and not view.ended:
         lines.append(Text(f"▲ stale: last heard {age_label(None if view.at is None else now - view.at)}", WARN))
     return lines
-
-
 
 
 class Headline(Widget):
@@ -88,7 +99,7 @@ class Headline(Widget):
         self._lines: list[Text] = []
 
     def show(self, view: RunView, now: float, stale: bool) -> None:
-        lines = headline(view, now, stale)
+        lines = headline(view, now, stale, self.content_size.width or 76)
         if lines != self._lines:
             self._lines = lines
             self.refresh(layout=True)

@@ -30,14 +30,18 @@ class Panel(Widget):
 
     def age(self, seconds: float | None, stale: bool, note: str = "") -> None:
         """Say how old the content is. ``note`` is said before the age."""
-        if seconds is None:
-            words = "not known yet"
-        else:
-            words = f"stale · {age_label(seconds)}" if stale else age_label(seconds)
+        words = "not known yet" if seconds is None else age_label(seconds)
+        if stale and seconds is not None:
+            words = f"stale · {words}"
         words = f"{note} · {words}" if note else words
         if self.border_subtitle != words:
             self.border_subtitle = words
         self.set_class(stale and seconds is not None, "stale")
+
+    @property
+    def rows(self) -> int:
+        """Rows that the whole content takes, borders and all."""
+        return self.draw(self.content_size.width or 36).plain.count("\n") + 3
 
     def render(self) -> Text:
         width = self.content_size.width or 36

@@ -26,6 +26,8 @@ def eta_s(progress: Progress, passed_s: float) -> float | None:
 def progress_text(view: RunView, now: float, width: int) -> Text:
     """The line for a width: bar first, then what fits of counts, rate, ETA."""
     progress = view.progress
+    if view.state == "finished":
+        return Text("")
     if progress is None or not progress.stage:
         return Text("waiting for the first word of the run" if not view.ended else "", MUTED)
     passed = view.age_of(progress.t, now) or 0.0
@@ -39,7 +41,9 @@ def progress_text(view: RunView, now: float, width: int) -> Text:
         words.insert(0, f"{done:4.0%}")
     tail = "  ".join(word for word in words if word)
     stage = f"{progress.stage} " if len(progress.stage) + len(tail) + 12 < width else ""
-    text = Text.assemble((stage, TEXT), bar_text(bar(done, max(6, width - len(stage) - len(tail) - 2)), ACCENT), f"  {fit(tail, width - 8)}")
+    text = Text.assemble(
+        (stage, TEXT), bar_text(bar(done, max(6, width - len(stage) - len(tail) - 2)), ACCENT), f"  {fit(tail, width - 8)}"
+    )
     if not view.ended and view.summary and progress.quiet_until and progress.quiet_until > view.summary.now:
         why = clean_line(progress.reason) or "nothing is heard for a while"
         rest = progress.quiet_until - view.summary.now - (now - (view.at or now))
@@ -63,6 +67,7 @@ class ProgressLine(Widget):
         text = progress_text(view, now, self.content_size.width or 76)
         if text != self._last:
             self._last = text
+            self.display = bool(text.plain)
             self.refresh(layout=True)
 
     def render(self) -> Text:

@@ -13,9 +13,22 @@ from tui.formats import STATE_WORDS, UNKNOWN, age_label, clean_line, count_label
 from tui.state import Console, Known, run_age_s
 from tui.themes.palette import MUTED, STATE_COLOURS, TEXT
 
-BRIEF = ("State", "Run", "Stage", "Done", "Left", "Took")
-FULL = (*BRIEF, "Target", "Machine", "Try", "Started", "Seen")
-WIDTHS = {"State": 14, "Run": 26, "Stage": 10, "Done": 9, "Left": 6, "Took": 6}
+WIDTHS = {
+    "State": 14, "Run": 26, "Stage": 10, "Done": 5, "Left": 5, "Took": 6,
+    "Started": 10, "Target": 14, "Machine": 8, "Try": 3, "Seen": 18,
+}  # fmt: skip
+"""Columns by importance, with their widths; as many are shown as fit."""
+NEEDED = 6
+
+
+def columns_for(width: int) -> tuple[str, ...]:
+    """The columns that fit, each with a column of air on both sides; never fewer than the first six."""
+    names: list[str] = []
+    for name, columns in WIDTHS.items():
+        if len(names) >= NEEDED and sum(WIDTHS[n] + 2 for n in names) + columns + 2 > width:
+            break
+        names.append(name)
+    return tuple(names)
 
 
 def state_cell(state: str) -> Text:
@@ -58,30 +71,35 @@ def cells(known: Known[RunSummary], now: float, stale: bool) -> dict[str, Text]:
 class RunsTable(DataTable[Text]):
     """Posts ``Open`` for the run under the cursor."""
 
-    BINDINGS = [Binding("enter", "select_cursor", "Open", show=True)]  # noqa: RUF012 - Textual's spelling
+    BINDINGS = [Binding("enter", "select_cursor", "Open", show=True, key_display="Enter")]  # noqa: RUF012 - Textual's spelling
 
     class Open(Message):
         def __init__(self, run_id: str) -> None:
             super().__init__()
             self.run_id = run_id
 
-    def __init__(self, columns: tuple[str, ...], *, id: str | None = None) -> None:
+    def __init__(self, *, id: str | None = None) -> None:
         super().__init__(cursor_type="row", zebra_stripes=False, cell_padding=1, id=id)
-        self._names = columns
+        self._names: tuple[str, ...] = ()
         self._drawn: dict[str, dict[str, str]] = {}
         self._order: list[str] = []
 
-    def on_mount(self) -> None:
-        for name in self._names:
-            self.add_column(name, key=name, width=WIDTHS.get(name))
+    def _fit(self) -> None:
+        names = columns_for(self.content_size.width or 78)
+        if names != self._names:
+            self.clear(columns=True)
+            for name in names:
+                self.add_column(name, key=name, width=WIDTHS[name])
+            self._names, self._order = names, []
 
     def show(self, console: Console, now: float) -> None:
         """Update the rows in place; rebuild only where runs came, went or changed order."""
+        under_cursor = self.current()
+        self._fit()
         rows = console.runs_by_age()
         order = [known.value.run_id for known in rows]
         drawn = {known.value.run_id: cells(known, now, console.stale(known.at, now)) for known in rows}
         if order != self._order:
-            under_cursor = self.current()
             self.clear()
             for run_id in order:
                 self.add_row(*(drawn[run_id][name] for name in self._names), key=run_id)
@@ -94,7 +112,9 @@ class RunsTable(DataTable[Text]):
                     mark = f"{row[name].plain} {row[name].style}"
                     if self._drawn.get(run_id, {}).get(name) != mark:
                         self.update_cell(run_id, name, row[name])
-        self._drawn = {run_id: {name: f"{cell.plain} {cell.style}" for name, cell in row.items()} for run_id, row in drawn.items()}
+        self._drawn = {
+            run_id: {name: f"{cell.plain} {cell.style}" for name, cell in row.items()} for run_id, row in drawn.items()
+        }
 
     def current(self) -> str:
         """The run under the cursor, or nothing."""

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from eagle3.core.records import LIVE_STATES
 from eagle3.core.spec import STAGES
-from tui.formats import duration_label
+from tui.formats import duration_label, short_duration
 from tui.state import RunView, run_age_s
 from tui.themes.palette import ACCENT, BAD, FAINT, GOOD, MUTED, TEXT
 from tui.widgets.panel import Panel, join
@@ -43,7 +43,8 @@ def stages_text(view: RunView, now: float, width: int) -> Text:
     lines = []
     for stage, state, seconds in stage_rows(view):
         symbol, colour, name_colour = MARKS[state]
-        right = duration_label(seconds) if seconds is not None else "" if state == "waiting" else state
+        said = duration_label(seconds) if width >= 28 else short_duration(seconds)
+        right = said if seconds is not None else "" if state == "waiting" else state
         line = Text.assemble((f"{symbol} ", colour), (stage, name_colour))
         line.append(" " * max(1, width - line.cell_len - len(right)))
         line.append(right, colour if seconds is None else MUTED)
