@@ -102,28 +102,27 @@ class HelperChannel:
 
     async def _read(self) -> None:
         pending = bytearray()
-        reason = ""
         try:
             while chunk := await self._process.stdout.read(CHUNK_BYTES):
                 self.heard_at = asyncio.get_running_loop().time()
                 searched = len(pending)
                 pending += chunk
                 if (end := pending.find(b"\n", searched)) < 0:
-                    reason = self._overlong(pending)
-                    if reason:
-                        break
+                    if reason := self._overlong(pending):
+                        self._end(reason)
+                        self._process.close()
+                        return
                     continue
                 while end >= 0:
                     self._line(bytes(pending[:end]))
                     del pending[: end + 1]
                     end = pending.find(b"\n")
-            if not reason:
-                await self._process.wait_closed()
-                self.exit_code = self._process.exit_status
+            await self._process.wait_closed()
+            self.exit_code = self._process.exit_status
         except _ssh_errors() as error:
-            reason = f"The connection to {self._host} ended: {plain(str(error)) or type(error).__name__}"
-        finally:
-            self._end(reason or await self._last_words())
+            self._end(f"The connection to {self._host} ended: {plain(str(error)) or type(error).__name__}")
+        else:
+            self._end(await self._last_words())
 
     def _overlong(self, pending: bytearray) -> str:
         if self._marker in pending:

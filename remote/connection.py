@@ -274,7 +274,11 @@ class _Dialler:
             why = "it was not accepted" if self._ask.host_key else "nobody was there to accept it"
             text = f"{known.name} is not known: its {key_type} key is {question.fingerprint}, and {why}. Nothing was sent."
             raise LinkError("refused", text)
-        hosts.remember(known.name, key)
+        try:
+            hosts.remember(known.name, key)
+        except OSError as error:
+            text = f"The key of {known.name} cannot be remembered in {error.filename}: {error.strerror}. Make that folder writable."
+            raise LinkError("refused", text) from error
 
     def _others(self, resolved: asyncssh.SSHClientConnectionOptions) -> Sequence[Path]:
         if self._settings.known_hosts is not None:

@@ -151,6 +151,7 @@ class Container:
         secret_env: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """Start a run, or find that ``run_id`` is started already: ``already`` in the answer says which. Safe to repeat.
+        With ``resume`` the next attempt of an ended run.
 
         ``report`` is the readiness report that the run was started under; ``secret_env`` goes into the worker's
         environment and nowhere else. The spec's workspace is this container's.
@@ -166,7 +167,16 @@ class Container:
             "resume": resume,
             "secret_env": dict(secret_env or {}),
         }
+        if resume:
+            # Naming the attempt makes the resume as safe to repeat as the launch.
+            summary = await self.summary(run_id)
+            args["attempt"] = summary.attempt + (summary.state in ENDED_STATES)
         return (await self._call("launch", args, LAUNCH_LIMIT_S)).result
+
+    async def summary(self, run_id: str) -> RunSummary:
+        """One run's state at this moment. Raises ContainerError(not_found)."""
+        reply = await self.read(run_id, [])
+        return _shaped(lambda: RunSummary.model_validate(reply.result["summary"]), "read")
 
     async def read(self, run_id: str, files: Sequence[Mapping[str, Any]]) -> Reply:
         """Increments of a run's files: ``files`` as the verb ``read`` takes them (name, token, max_bytes, whole)."""

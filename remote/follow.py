@@ -94,7 +94,7 @@ class Follower:
         if METRICS in reset:
             self.table.clear()
         for name in self._tokens:
-            if name in files and not files[name].get("missing"):
+            if name in files:
                 self._tokens[name] = files[name].get("token")
         rows = list(self._records(MetricRow, files.get(METRICS, {})))
         return RunNews(

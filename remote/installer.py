@@ -127,7 +127,8 @@ def used_by_a_run(workspace: Path, version: str) -> bool:
         attempts = [attempt for attempt in (run / "attempts").glob("*") if attempt.name.isdigit()]
         last = max(attempts, key=lambda attempt: int(attempt.name), default=None)
         ended = last is not None and (last / "exit.json").exists()
-        if not ended and os.fsencode(version) in read(run / "launch.json"):
+        plans = [run / "launch.json", *([last / "launch.json"] if last is not None else [])]
+        if not ended and any(os.fsencode(version) in read(plan) for plan in plans):
             return True
     return False
 
