@@ -23,7 +23,7 @@ from tui import messages, plan
 from tui.catalog import Catalog
 from tui.formats import count_label, one_line
 from tui.keymap import KEYS
-from tui.ports import Connect
+from tui.ports import Connect, StopMode
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.screens.confirm import Choice, Confirm
 from tui.screens.overview import OverviewScreen
@@ -55,6 +55,7 @@ class ConsoleApp(App[None]):
         catalog: Catalog | None = None,
         poll_s: float = 5.0,
         run_id: str = "",
+        preload: Callable[[], object] | None = None,
     ) -> None:
         super().__init__()
         self.animation_level = "none"
@@ -66,7 +67,7 @@ class ConsoleApp(App[None]):
         self._catalog = catalog
         self._first_run = run_id
         ask = Ask(host_key=self._ask_host_key, secret=self._ask_secret)
-        self.session = Session(connect, post=self.post_message, ask=ask, clock=clock, poll_s=poll_s, actor=actor)
+        self.session = Session(connect, post=self.post_message, ask=ask, clock=clock, poll_s=poll_s, actor=actor, preload=preload)
 
     # --- life
 

@@ -59,8 +59,10 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         on_screen = self.is_on_screen and self.size.width > 0
         if version == self._version or not on_screen or 0 <= now - self._drawn_at < REDRAW_S:
             return
-        self._version, self._drawn_at = version, now
+        self._version = version
         self._lines = tuple(lines())
+        # An empty plot costs nothing, so the first points need not wait.
+        self._drawn_at = now if any(line.points for line in self._lines) else -math.inf
         self.refresh()
 
     def render(self) -> Text:

@@ -17,7 +17,7 @@ from eagle3.core.spec import RunSpec
 from remote.ask import Ask
 from remote.errors import ContainerError, LinkError
 from tests.tui.support.folders import NOW, write_run
-from tui.ports import OnLink
+from tui.ports import OnLink, StopMode
 from tui.state import LinkState
 
 GIB = 1 << 30
@@ -27,8 +27,8 @@ NO_GPU = GpuReport(status="none", text="No NVIDIA driver was found.")
 def eight_gpus() -> GpuReport:
     return GpuReport(
         status="ok", driver="570.124", gpus=[
-            Gpu(index=k, name="NVIDIA H200", memory_total_bytes=141 * GIB, memory_used_bytes=(17 * k + 3) * GIB, utilization_pct=12.0 * k,
-                temperature_c=40.0 + k, power_w=120.0 + 60 * k)
+            Gpu(index=k, name="NVIDIA H200", memory_total_bytes=141 * GIB, memory_used_bytes=(17 * k + 3) * GIB,
+                utilization_pct=12.0 * k, temperature_c=40.0 + k, power_w=120.0 + 60 * k)
             for k in range(8)
         ],
     )  # fmt: skip
@@ -72,6 +72,7 @@ class FakeContainer:
         self.stops: list[tuple[str, str]] = []
         self.opened = 0
         self.closed = 0
+        self.reconnects = 0
         self._link: LinkState = LinkState("connecting", NOW)
         self._on_link: OnLink = lambda link: None
 
@@ -89,15 +90,19 @@ class FakeContainer:
         self._on_link(self._link)
 
     def _check(self) -> None:
-        if self.down:
-            raise LinkError("lost", self.down)
+        """The link as the switches say; a change is told, as the real container does."""
+        wanted, reason = ("refused", self.refuse) if self.refuse else ("down", self.down) if self.down else ("up", "")
+        if wanted != self._link.status:
+            self.set_link(wanted, NOW, reason)
+        if reason:
+            raise LinkError("refused" if self.refuse else "lost", reason)
 
-    async def open(self) -> None:
+    def reconnect(self) -> None:
+        self.reconnects += 1
+
+    async def open(self, *, persist: bool = False) -> None:
         self.opened += 1
-        if self.refuse:
-            raise LinkError("refused", self.refuse)
         self._check()
-        self.set_link("up")
 
     async def close(self) -> None:
         self.closed += 1
@@ -118,11 +123,11 @@ class FakeContainer:
         path = self.root / run_id / "summary.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
-    async def spec(self, run_id: str) -> RunSpec:
+    async def read_text(self, run_id: str, *names: str) -> dict[str, str | None]:
         self._check()
-        return RunSpec.from_toml((self.root / run_id / "spec.toml").read_text())
+        return {name: (self.root / run_id / name).read_text() for name in names}
 
-    async def launch(self, spec: RunSpec, run_id: str, actor: str, resume: bool = False) -> dict[str, Any]:
+    async def launch(self, spec: RunSpec, run_id: str, actor: str = "", resume: bool = False) -> dict[str, Any]:
         self._check()
         if self.launch_problem is not None:
             raise self.launch_problem
@@ -137,7 +142,7 @@ class FakeContainer:
             raise LinkError("lost", "The connection was lost.")
         return {"run_id": run_id, "run_dir": str(self.root / run_id), "attempt": 1, "already": already, "state": "running"}
 
-    async def stop(self, run_id: str, mode: str, actor: str) -> dict[str, Any]:
+    async def stop(self, run_id: str, mode: StopMode = "now", actor: str = "") -> dict[str, Any]:
         self._check()
         self.stops.append((run_id, mode))
         self.update(run_id, state="stopped", ended_at=NOW)
@@ -151,10 +156,8 @@ class FakeContainer:
             if not run.exists():
                 raise ContainerError("not_found", f"There is no run called '{run_id}'.", "Press 5 to see the runs.")
             new = {}
-            for name, path in (
-                ("metrics.jsonl", run / "metrics.jsonl"), ("events.jsonl", run / "events.jsonl"), ("run.log", run / "attempts/1/run.log")
-            ):  # fmt: skip
-                text = path.read_text()
+            for name in seen:
+                text = (run / "attempts/1/run.log" if name == "run.log" else run / name).read_text()
                 new[name], seen[name] = text[seen[name] :], len(text)
             result = run / "result.json"
             news = News(

@@ -71,7 +71,8 @@ def result(run_id: str) -> dict[str, Any]:
     return {
         "v": 1, "run_id": run_id, "state": "finished", "wall_s": 455.0, "stages": {},
         "val": {"acc_pos": [0.21, 0.06, 0.02], "accept_len": 1.29}, "untrained": {"acc_pos": [0.0, 0.0, 0.0]},
-        "served": {"accept_len": 1.17, "acc_pos": [0.15, 0.02, 0.0], "drafts": 612, "prompts": 20, "tok_s": 38.2, "tok_s_no_draft": 54.9},
+        "served": {"accept_len": 1.17, "acc_pos": [0.15, 0.02, 0.0], "drafts": 612, "prompts": 20,
+                   "tok_s": 38.2, "tok_s_no_draft": 54.9},
         "lossless": {"identical": 4, "of": 4}, "verdict": "learns",
         "verdict_text": "The draft learned (position-0 acceptance 0.21, untrained 0.00), but is not useful on this machine.",
         "thresholds": {"broken_below": 0.1, "min_drafts": 200},
