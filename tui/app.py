@@ -99,12 +99,13 @@ class ConsoleApp(App[None]):
             self._catalog.close()
 
     def present(self) -> None:
-        """Show what is known on the screens that show it; the one below a dialog too."""
+        """Show what is known on the screen in front, or on the one below a dialog."""
         if not self.is_running:
             return  # the last news may come while the widgets are taken down
-        for screen in self.screen_stack:
-            if isinstance(screen, ConsoleScreen) and screen.is_mounted and screen.is_attached:
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, ConsoleScreen):
                 screen.refresh_known()
+                return
 
     def _tell_catalog_problem(self) -> None:
         if self._catalog is not None and self._catalog.problem:

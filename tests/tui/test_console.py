@@ -85,14 +85,19 @@ async def test_leaving_asks_and_says_that_runs_go_on(container: FakeContainer, m
     assert container.closed == 1
 
 
+def written(folder: Path) -> str:
+    """The one picture in a folder."""
+    [picture] = folder.glob("eagle3-overview-*.svg")
+    return picture.read_text()
+
+
 async def test_the_screen_is_written_as_a_picture(make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     async with make_app().run_test(size=(80, 24), notifications=True) as pilot:
         await until_seen(pilot, "no GPU")
         await pilot.press("e")
         await until_seen(pilot, "Wrote")
-    [picture] = tmp_path.glob("eagle3-overview-*.svg")
-    assert "<svg" in picture.read_text()
+    assert "<svg" in written(tmp_path)
 
 
 async def test_the_palette_offers_the_table(make_app: MakeApp) -> None:

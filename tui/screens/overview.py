@@ -14,6 +14,7 @@ from tui.state import Console
 from tui.themes.palette import BAD, MUTED, WARN
 from tui.widgets.disks import DisksPanel
 from tui.widgets.gpus import GpusPanel
+from tui.widgets.panel import caption
 from tui.widgets.runs_table import RunsTable
 from tui.widgets.vllm import VllmPanel
 
@@ -81,7 +82,7 @@ class OverviewScreen(ConsoleScreen):
         self.query_one("#machine").styles.height = max(5, min(max(gpus.rows, disks.rows), room))
         table = self.query_one(RunsTable)
         table.show(console, now)
-        table.border_subtitle = runs_age(console, now)
+        caption(table, subtitle=runs_age(console, now))
         table.set_class(bool(console.runs) and stale and known.at is not None, "stale")
 
     def action_open_run(self) -> None:

@@ -173,7 +173,7 @@ class FakeContainer:
                 raise ContainerError("not_found", f"There is no run called '{run_id}'.", "Press 5 to see the runs.")
             new = {}
             for name in seen:
-                text = (run / "attempts/1/run.log" if name == "run.log" else run / name).read_text()
+                text = (run / "attempts/1/run.log" if name == "run.log" else run / name).read_bytes().decode()
                 new[name], seen[name] = text[seen[name] :], len(text)
             result = run / "result.json"
             news = News(
