@@ -108,6 +108,7 @@ class Sshd:
         path = self.folder / "login"
         noise = f"printf %s {shlex.quote(self.noise)}\n" if self.noise else ""
         extra = f"export PATH={shlex.quote(self.path)}\n" if self.path else ""
-        path.write_text(f'#!/bin/bash\nexport HOME={self.home}\ncd "$HOME"\n{extra}{noise}exec /bin/bash -c "$SSH_ORIGINAL_COMMAND"\n')
+        run = 'exec /bin/bash -c "$SSH_ORIGINAL_COMMAND"'
+        path.write_text(f'#!/bin/bash\nexport HOME={self.home}\ncd "$HOME"\n{extra}{noise}{run}\n')
         path.chmod(0o755)
         return path
