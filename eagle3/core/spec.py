@@ -109,7 +109,9 @@ class Evaluate(Section):
     num_speculative_tokens: PositiveInt = 3
     lossless_prompts: PositiveInt = 4
     min_drafts: PositiveInt = Field(200, description="fewer drafts than this: the verdict is 'insufficient evidence'")
-    broken_below: float = Field(0.10, description="served position-0 acceptance under this means broken (layer ids, vocabulary, norms)")
+    broken_below: float = Field(
+        0.10, description="served position-0 acceptance under this means broken (layer ids, vocabulary, norms)"
+    )
 
 
 class RunSpec(Section):
@@ -117,10 +119,14 @@ class RunSpec(Section):
     size: str
     machine: str
     workspace: str = "~/eagle3"
-    worker_python: str = Field("", description="interpreter with transformers >= 5 and speculators; empty: the one that starts the run")
+    worker_python: str = Field(
+        "", description="interpreter with transformers >= 5 and speculators; empty: the one that starts the run"
+    )
     server_python: str = Field("", description="interpreter with vLLM; empty: worker_python")
     group: str | None = None
-    disk_floor_bytes: Annotated[int, Field(ge=0)] = Field(1 << 30, description="a stage pauses or stops before free space falls below")
+    disk_floor_bytes: Annotated[int, Field(ge=0)] = Field(
+        1 << 30, description="a stage pauses or stops before free space falls below"
+    )
     grace_s: Annotated[float, Field(ge=0)] = Field(30, description="seconds between TERM and KILL on a stop")
     device: Literal["cpu", "cuda"] = "cpu"
     target: Target
