@@ -140,14 +140,11 @@ class RunSpec(Section):
 
     @model_validator(mode="after")
     def _counts_fit(self) -> RunSpec:
-        if self.evaluate.prompts > self.data.heldout_prompts:
-            raise ValueError(
-                f"evaluate.prompts ({self.evaluate.prompts}) must not exceed data.heldout_prompts ({self.data.heldout_prompts})"
-            )
-        if self.evaluate.lossless_prompts > self.evaluate.prompts:
-            raise ValueError(
-                f"evaluate.lossless_prompts ({self.evaluate.lossless_prompts}) must not exceed evaluate.prompts ({self.evaluate.prompts})"
-            )
+        served, heldout, lossless = self.evaluate.prompts, self.data.heldout_prompts, self.evaluate.lossless_prompts
+        if served > heldout:
+            raise ValueError(f"evaluate.prompts ({served}) must not exceed data.heldout_prompts ({heldout})")
+        if lossless > served:
+            raise ValueError(f"evaluate.lossless_prompts ({lossless}) must not exceed evaluate.prompts ({served})")
         return self
 
     def to_toml(self) -> str:
