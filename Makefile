@@ -88,6 +88,6 @@ $(DONE)/system-test: | $(DONE)/python
 	@tools/system-packages libnuma1 openssh-server g++
 	@touch $@
 
-$(DONE)/checked: $(DONE)/torch $(DONE)/project tools/check-install | $(DONE)/system-demo
-	@tools/step $(LOG)/check.txt "Checking the install by importing it (about half a minute)." $(BIN)/python tools/check-install
+$(DONE)/checked: $(DONE)/torch $(DONE)/project tools/check_install.py | $(DONE)/system-demo
+	@tools/step $(LOG)/check.txt "Checking the install by importing it (about half a minute)." $(BIN)/python tools/check_install.py
 	@touch $@

@@ -17,7 +17,7 @@ FILES = sorted((ROOT / "requirements").glob("*.txt"))
 def pins(path: Path) -> dict[str, Requirement]:
     """What one file pins, by canonical name. Raises InvalidRequirement for an option such as an index."""
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
-    found = {canonicalize_name(Requirement(line).name): Requirement(line) for line in lines}
+    found: dict[str, Requirement] = {canonicalize_name(Requirement(line).name): Requirement(line) for line in lines}
     assert len(found) == len(lines), f"{path.name} names something twice"
     return found
 

@@ -137,8 +137,9 @@ def test_a_later_table_wins_and_leaves_its_neighbours_alone() -> None:
 
 
 def test_a_spec_cannot_be_changed_after_it_is_resolved() -> None:
+    spec, field = pilot(), "workspace"
     with pytest.raises(ValidationError, match="frozen"):
-        pilot().workspace = "/elsewhere"
+        setattr(spec, field, "/elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ def test_an_integer_override_reaches_its_field(steps: int) -> None:
     assert resolve(SIZE, TARGET, MACHINE, {key: value}).train.max_steps == steps
 
 
-json_text = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+json_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 specs = st.fixed_dictionaries(
     {},
     optional={
