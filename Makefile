@@ -66,7 +66,7 @@ $(DONE)/python:
 
 # --no-deps: the lists are whole, and a resolver would add the CUDA builds that requirements/container.txt names.
 $(DONE)/packages: $(PINS) | $(DONE)/python
-	@tools/step $(LOG)/packages.txt "Installing packages into .venv (1.9 GB; about 3 minutes)." \
+	@tools/step $(LOG)/packages.txt "Installing packages into .venv (2.1 GB; about 3 minutes)." \
 	    $(PIP) install --no-deps $(PINS:%=-r %)
 	@touch $@
 
