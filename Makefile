@@ -52,6 +52,7 @@ lint: install  ## ruff, mypy and the import contracts
 
 .PHONY: install
 install: $(DONE)/checked  ## Only the install, into .venv (demo and test do it too)
+	@:
 
 .PHONY: clean
 clean:  ## Remove .venv and what tools left; runs, drafts and the cache stay

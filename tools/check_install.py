@@ -32,6 +32,9 @@ CHECKS = {
 }
 """What must work, and a line of Python that tells. The names reach deep: those are what a wrong package breaks."""
 
+NOT_LOADED = ("Failed to import", "cannot open shared object")
+"""What a line says that names the cause, wherever it stands: what follows from it fails later and says less."""
+
 CUDA_ONLY = ("torchvision", "torchaudio", "torchcodec")
 """Built for CUDA on the common index: beside a CPU build of torch they break `import transformers`."""
 
@@ -60,7 +63,7 @@ def run(code: str) -> str | None:
     if done.returncode < 0:
         return f"ended by {signal.Signals(-done.returncode).name}"
     lines = (done.stdout + done.stderr).strip().splitlines() or [f"exit code {done.returncode}"]
-    return next((line for line in lines if "cannot open shared object" in line), lines[-1])
+    return next((line for line in lines if any(sign in line for sign in NOT_LOADED)), lines[-1])
 
 
 if __name__ == "__main__":
