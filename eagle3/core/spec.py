@@ -23,7 +23,8 @@ PositiveInt = Annotated[int, Field(ge=1)]
 class Section(BaseModel):
     """A part of the spec: unknown keys are refused, so that a typing error never becomes a default."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # validate_default: else a float field's default 30 is an int until it is read back, and the hash differs.
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 class Target(Section):
