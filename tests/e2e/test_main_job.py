@@ -6,10 +6,8 @@ every stage, resumed each time, and measured at the end. What it must prove is l
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import json
-import os
 import stat
 import sys
 from collections.abc import Iterator
@@ -18,13 +16,12 @@ from typing import Any
 
 import pytest
 from safetensors import safe_open
+from tests.support.sshd import Sshd
 
 from eagle3.core.presets import resolve
-from eagle3.core.records import LIVE_STATES
 from eagle3.core.spec import STAGES
 from eagle3.targets import obtain
 from remote.container import Container, RowTable, Settings
-from tests.support.sshd import Sshd
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -127,12 +124,12 @@ async def test_a_run_over_ssh_killed_in_every_stage_ends_with_a_measured_draft(
     check_export(run_dir)
     assert marked_processes(run_id) == []
     assert not list((run_dir / "servers").glob("*.json"))
-    assert os.stat(run_dir).st_mode & 0o777 == 0o700
+    assert run_dir.stat().st_mode & 0o777 == 0o700
 
 
 async def until_ended(container: Container, run_id: str) -> None:
-    while (await container.summary(run_id)).state in LIVE_STATES:
-        await asyncio.sleep(0.5)
+    async for _ in container.follow(run_id, poll_s=0.5):
+        pass
 
 
 def log_tail(run_dir: Path) -> str:
