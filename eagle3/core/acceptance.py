@@ -9,8 +9,9 @@ These are *served* figures. A training run's held-out accuracies ("simulated") a
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,7 +109,7 @@ class Acceptance:
         found = []
         if sum(self.accepted_per_pos) != self.accepted:
             found.append(f"The accepted tokens by position add up to {sum(self.accepted_per_pos)}, not to {self.accepted}.")
-        if any(later > earlier for earlier, later in _pairs((self.drafts, *self.accepted_per_pos))):
+        if any(later > earlier for earlier, later in itertools.pairwise((self.drafts, *self.accepted_per_pos))):
             found.append(f"Acceptance must fall by position, from {self.drafts} drafts: {list(self.accepted_per_pos)}.")
         if self.accepted > self.draft_tokens:
             found.append(f"{self.accepted} tokens were accepted of {self.draft_tokens} drafted.")
@@ -167,5 +168,3 @@ def _widened(counters: SpecCounters, width: int) -> SpecCounters:
     return SpecCounters(counters.drafts, counters.draft_tokens, counters.accepted, filled)
 
 
-def _pairs(values: Sequence[int]) -> list[tuple[int, int]]:
-    return list(zip(values, values[1:], strict=False))

@@ -34,10 +34,15 @@ def render(
     return "\n".join(parts)
 
 
-def public_name(spec: RunSpec) -> str:
-    """The target's name for others: its hub id, or the preset's name where the model is a folder of this machine."""
+def hub_id(spec: RunSpec) -> str | None:
+    """The target's hub id; None where the model is a folder of this machine."""
     model = spec.target.model
-    return spec.target.name if model.startswith(("/", "~", ".", "{cache}")) else model
+    return None if model.startswith(("/", "~", ".", "{cache}")) else model
+
+
+def public_name(spec: RunSpec) -> str:
+    """The target's name for others: its hub id, or else the preset's name."""
+    return hub_id(spec) or spec.target.name
 
 
 def serve_command(spec: RunSpec, draft_folder: str) -> str:
@@ -74,8 +79,8 @@ def _intro(spec: RunSpec, draft: Mapping[str, Any], evaluate: Mapping[str, Any])
     return (
         f"# EAGLE-3 draft for {public_name(spec)}\n\n"
         f"A draft model for speculative decoding of {public_name(spec)} with vLLM: {draft['parameters']:,} parameters, "
-        f"{draft['draft_vocab_size']:,} of the target's {draft['vocab_size']:,} tokens, {draft['bytes'] / 1e6:.1f} MB. It proposes tokens; "
-        f"the target keeps only those that it would have chosen itself. It is of no use without that target.\n\n"
+        f"{draft['draft_vocab_size']:,} of the target's {draft['vocab_size']:,} tokens, {draft['bytes'] / 1e6:.1f} MB. "
+        f"It proposes tokens; the target keeps only those that it would have chosen itself. It is of no use without that target.\n\n"
         f"**Verdict: {evaluate.get('verdict', 'none')}.** {verdict}\n"
     )
 
@@ -93,14 +98,14 @@ def _training(spec: RunSpec, figures: Mapping[str, Mapping[str, Any]], run_id: s
         ),
         (
             "hidden states",
-            f"layers {', '.join(map(str, spec.target.captured_layers))} (a layer's id is its input; {spec.target.num_hidden_layers} is "
-            f"the last one's output){_counted(extract, 'tokens', 'tokens')}",
+            f"layers {', '.join(map(str, spec.target.captured_layers))} (a layer's id is its input; "
+            f"{spec.target.num_hidden_layers} is the last one's output){_counted(extract, 'tokens', 'tokens')}",
         ),
         ("draft vocabulary", f"{draft['draft_vocab_size']:,} tokens{_share(vocabulary.get('coverage'))}"),
         (
             "training",
-            f"{train.get('steps', spec.train.max_steps)} steps of {spec.train.pack_tokens} tokens, {spec.train.ttt_steps} positions ahead, "
-            f"{spec.train.optimizer} at {spec.train.learning_rate:g}, {spec.train.dtype}, seed {spec.train.seed}",
+            f"{train.get('steps', spec.train.max_steps)} steps of {spec.train.pack_tokens} tokens, "
+            f"{spec.train.ttt_steps} positions ahead, {spec.train.optimizer} at {spec.train.learning_rate:g}, {spec.train.dtype}, seed {spec.train.seed}",
         ),
     ]
     return "## How it was trained\n\n" + _table(("what", "how"), rows)
@@ -145,12 +150,12 @@ def _limits(spec: RunSpec, evaluate: Mapping[str, Any]) -> str:
     served = evaluate.get("served", {})
     return (
         "## Limits\n\n"
-        "- *Served* figures come from vLLM's own counters and are the ones to judge by. *Simulated* ones come from held-out samples in "
-        "training, where the text before each token is the target's and only the draft's vocabulary counts: they overstate.\n"
-        f"- Speed holds for this machine ({spec.machine}) and concurrency {served.get('concurrency', spec.evaluate.concurrency)} only; "
-        "it falls as more requests are in flight.\n"
-        f"- The prompts are short ({_source(spec)}), the answers at most {spec.evaluate.max_new_tokens} tokens, at temperature 0; other text is "
-        "accepted differently.\n"
+        "- *Served* figures come from vLLM's own counters and are the ones to judge by. *Simulated* ones come from "
+        "held-out samples in training, where the text before each token is the target's and only the draft's vocabulary counts: they overstate.\n"
+        f"- Speed holds for this machine ({spec.machine}) and concurrency "
+        f"{served.get('concurrency', spec.evaluate.concurrency)} only; it falls as more requests are in flight.\n"
+        f"- The prompts are short ({_source(spec)}), the answers at most {spec.evaluate.max_new_tokens} tokens, at temperature 0; "
+        "other text is accepted differently.\n"
         "- Intervals are 95 % and take the drafts for independent, so the truth is somewhat wider.\n"
         "- The target's licence and its limits hold for this draft too.\n"
     )
@@ -193,6 +198,6 @@ def _divergence(found: Mapping[str, Any]) -> str:
     gap = "unknown" if found.get("gap") is None else f"{found['gap']:.4f} nats"
     kind = "a tie in rounding" if found.get("tie") else "more than rounding explains"
     return (
-        f"`{found['prompt_id']}`, token {found['position']}: {found['without']!r} without, {found['with_draft']!r} with the draft; "
-        f"gap {gap} ({kind})"
+        f"`{found['prompt_id']}`, token {found['position']}: {found['without']!r} without, "
+        f"{found['with_draft']!r} with the draft; gap {gap} ({kind})"
     )

@@ -111,7 +111,8 @@ def _decide(evidence: Evidence, min_drafts: int, broken_below: float) -> tuple[s
     at_first = f"position 0 accepts {first:.1%} ({low:.1%} to {high:.1%}, {served.drafts} drafts)"
     if high < broken_below:
         return BROKEN, (
-            f"Broken: {at_first}, under {broken_below:.0%}; check the layer ids, the vocabulary map and the norms before training longer."
+            f"Broken: {at_first}, under {broken_below:.0%}; "
+            f"check the layer ids, the vocabulary map and the norms before training longer."
         )
     if low < broken_below:
         return INSUFFICIENT, (
@@ -138,7 +139,8 @@ def _by_speed(evidence: Evidence, first: float, at_first: str) -> tuple[str, str
         f"{evidence.tok_s:.1f} tokens/s with the draft against {evidence.tok_s_no_draft:.1f} without at concurrency "
         f"{evidence.concurrency} ({speedup:.2f}×)"
     )
-    length = f"an acceptance length of {needed:.2f} would break even and the draft reaches {served.accept_len:.2f} ({low:.2f} to {high:.2f})"
+    reached = f"{served.accept_len:.2f} ({low:.2f} to {high:.2f})"
+    length = f"an acceptance length of {needed:.2f} would break even and the draft reaches {reached}"
     if speedup < 1 or (speedup < USEFUL_SPEEDUP and not weak):
         also = f" It is also undertrained: {short}." if weak else ""
         beyond = len(served.acc_pos) + 1

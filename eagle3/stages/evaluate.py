@@ -18,7 +18,7 @@ from eagle3.core.verdict import Evidence, Verdict, judge
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.runner import rundir
 from eagle3.stages import baseline
-from eagle3.stages.context import StageContext, StageError
+from eagle3.stages.context import StageContext
 from eagle3.stages.serving import (
     Load,
     RunningServer,

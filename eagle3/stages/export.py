@@ -43,7 +43,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     for pattern in _CARRIED:
         for path in sorted(draft.glob(pattern)):
             _link_or_copy(path, building / path.name)
-    config = draft_folder.portable_config(draft_folder.read_config(draft), model_card.public_name(ctx.spec))
+    config = draft_folder.portable_config(draft_folder.read_config(draft), model_card.hub_id(ctx.spec))
     _write(building / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     card = model_card.render(
         ctx.spec,
@@ -67,6 +67,8 @@ def _link_or_copy(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
+    # save_pretrained makes the weights private to their owner; who may read the run may serve the draft.
+    target.chmod(0o644)
 
 
 def _write(path: Path, text: str) -> None:

@@ -222,8 +222,8 @@ class _Client:
             self._server.check_alive()
             limit_s = self._ctx.spec.regenerate.request_timeout_s
             raise StageError(
-                f"{who} did not answer prompt {prompt.id} within {limit_s:.0f} s (regenerate.request_timeout_s), after {self._done} of "
-                f"{of} answers; see {log}, then resume the run."
+                f"{who} did not answer prompt {prompt.id} within {limit_s:.0f} s (regenerate.request_timeout_s), "
+                f"after {self._done} of {of} answers; see {log}, then resume the run."
             ) from error
         except httpx.HTTPError as error:
             self._server.check_alive()
@@ -233,8 +233,8 @@ class _Client:
             ) from error
         if response.status_code != httpx.codes.OK:
             raise StageError(
-                f"{who} answered prompt {prompt.id} with status {response.status_code} ({_first_line(response.text)}); see {log}, "
-                f"then resume the run.",
+                f"{who} answered prompt {prompt.id} with status {response.status_code} ({_first_line(response.text)}); "
+                f"see {log}, then resume the run.",
                 detail=response.text,
             )
         return _checked(who, prompt, response)
@@ -266,8 +266,8 @@ def _answer(server: RunningServer, prompt: Prompt, body: Mapping[str, Any]) -> A
     token_ids = choice.get("token_ids")
     if token_ids is None or len(token_ids) < len(content) or not content:
         raise StageError(
-            f"The {server.name} vLLM server gives no token ids or log-probabilities (prompt {prompt.id}); the comparison with and "
-            f"without the draft needs vLLM 0.11 or newer."
+            f"The {server.name} vLLM server gives no token ids or log-probabilities (prompt {prompt.id}); "
+            f"the comparison with and without the draft needs vLLM 0.11 or newer."
         )
     return Answer(
         prompt_id=prompt.id,
