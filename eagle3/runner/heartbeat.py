@@ -42,7 +42,7 @@ class Heartbeat:
         self._next = time.monotonic() + self._every_s
         self._count += 1
         processes = list(find(proctable.snapshot()))
-        self.seen.update((p.pid, p.start_ticks) for p in processes)
+        self.seen = {p for p in self.seen if identity.is_running(*p)}.union((p.pid, p.start_ticks) for p in processes)
         self._ask_gpus()
         pids = {p.pid for p in processes}
         own_bytes = sum(b for pid, b in self._gpu_bytes.items() if pid in pids)

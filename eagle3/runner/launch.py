@@ -78,9 +78,8 @@ def _attempt(run_dir: Path, resume: bool, wanted: Optional[int]) -> int:
         return 1
     if not resume or (wanted is not None and wanted in numbers):
         return wanted if resume and wanted is not None else numbers[-1]
-    if state.summary(run_dir, time.time())["state"] in state.LIVE:
-        return numbers[-1]
-    return numbers[-1] + 1
+    last = state.summary(run_dir, time.time())  # its number too: another resume may have claimed one meanwhile
+    return int(last["attempt"]) + (0 if last["state"] in state.LIVE else 1)
 
 
 def _start_or_join(
@@ -97,7 +96,7 @@ def _start_or_join(
         starting = rundir.read_object(folder / "starting.json")
         retries = sorted(folder.glob("retry-*"), key=lambda path: int(path.name[6:]))
         claimed_at = (retries[-1] if retries else folder).stat().st_mtime
-        held = any(identity.alive(starting.get(who) or {}) for who in ("launcher", "supervisor"))
+        held = identity.alive(starting.get("supervisor") or starting.get("launcher") or {})
         # The claimer is gone. What it had spawned may still be on its way, so look twice before starting again.
         gone = not held and time.time() - claimed_at > SETTLE_S and not adopt.find_or_adopt(run_dir, attempt)
         if gone and rundir.claim(folder / f"retry-{len(retries) + 1}", mode):
@@ -134,9 +133,9 @@ def _start(
     if silent:
         text = f"The supervisor of {run_dir.name} has said nothing for {START_WAIT_S:.0f} s."
         raise VerbError("busy", text, "Ask again: it is safe to repeat.")
-    error_text = "The supervisor could not start."
-    record = ended_record(attempt, None, {}, survivors=[], error=error_text, now=time.time())
-    rundir.write_json(folder / "exit.json", record)
+    if not adopt.find_or_adopt(run_dir, attempt):
+        record = ended_record(attempt, None, {}, survivors=[], error="The supervisor could not start.", now=time.time())
+        rundir.write_json(folder / "exit.json", record)
     return _answer(run_dir, attempt, already=False)
 
 

@@ -193,11 +193,13 @@ class Supervisor:
         self.heartbeat.beat(self._processes)
 
     def _reap(self) -> None:
-        """Wait for orphans that the kernel handed to us; the worker is Popen's to wait for."""
-        for found in proctable.snapshot().values():
-            if found.ppid == os.getpid() and found.state == "Z" and (self.worker is None or found.pid != self.worker.pid):
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(found.pid, os.WNOHANG)
+        """Wait for orphans that the kernel handed to us, so that none stays a zombie; the worker is Popen's to wait for."""
+        with contextlib.suppress(ChildProcessError):  # no child at all
+            while True:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if found is None or (self.worker is not None and found.si_pid == self.worker.pid):
+                    return
+                os.waitpid(found.si_pid, os.WNOHANG)
 
     # -- end
 
