@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -79,9 +78,6 @@ class _OneUser(asyncssh.SSHServer):
 
     def kbdint_auth_supported(self) -> bool:
         return False
-
-    def validate_username(self, username: str) -> bool:
-        return username == getpass.getuser()
 
 
 async def _run(process: asyncssh.SSHServerProcess[bytes]) -> None:

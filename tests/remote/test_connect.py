@@ -43,7 +43,7 @@ class Operator:
 async def refusal(container: Container) -> LinkError:
     with pytest.raises(LinkError) as caught:
         await container.open()
-    assert caught.value.text.endswith(".")
+    assert caught.value.text.endswith("."), caught.value.text
     await container.close()
     return caught.value
 
@@ -76,7 +76,7 @@ async def test_an_unknown_host_is_shown_by_fingerprint_and_remembered_once_accep
 async def test_an_unknown_host_is_refused_on_no_and_nothing_is_remembered(sshd: Sshd, quick: Quick, tmp_path: Path) -> None:
     operator = Operator(trusts=False)
     error = await refusal(Container(sshd.url, settings=quick(sshd, trust=False), ask=operator.ask))
-    assert error.kind == "refused"
+    assert error.kind == "refused", error.text
     assert sshd.fingerprint() in error.text
     assert not (tmp_path / "state").exists()
     assert "Accepted" not in (sshd.folder / "sshd.log").read_text()
@@ -84,7 +84,7 @@ async def test_an_unknown_host_is_refused_on_no_and_nothing_is_remembered(sshd: 
 
 async def test_an_unknown_host_is_refused_where_nobody_can_be_asked(sshd: Sshd, quick: Quick) -> None:
     error = await refusal(Container(sshd.url, settings=quick(sshd, trust=False)))
-    assert error.kind == "refused"
+    assert error.kind == "refused", error.text
     assert "nobody was there" in error.text
 
 
@@ -94,7 +94,7 @@ async def test_a_changed_host_key_is_refused_without_a_question(sshd: Sshd, quic
     operator = Operator()
     container = Container(sshd.url, settings=settings, ask=operator.ask)
     error = await refusal(container)
-    assert error.kind == "refused"
+    assert error.kind == "refused", error.text
     assert "not the one known" in error.text and sshd.fingerprint() in error.text
     assert operator.keys == []
     assert "Accepted" not in (sshd.folder / "sshd.log").read_text()
@@ -115,7 +115,7 @@ async def test_a_revoked_host_key_is_refused(sshd: Sshd, quick: Quick, tmp_path:
     (tmp_path / "known_hosts").write_text(f"@revoked * {sshd.public_key()}\n")
     operator = Operator()
     error = await refusal(Container(sshd.url, settings=settings, ask=operator.ask))
-    assert error.kind == "refused"
+    assert error.kind == "refused", error.text
     assert "revoked" in error.text
     assert operator.keys == []
 
@@ -135,13 +135,13 @@ async def test_a_key_that_the_host_does_not_accept_is_a_refused_login(sshd: Sshd
     settings = quick(sshd)
     make_key(sshd.client_key)
     error = await refusal(Container(sshd.url, settings=settings))
-    assert error.kind == "refused"
+    assert error.kind == "refused", error.text
     assert "authorized_keys" in error.text
 
 
 async def test_a_closed_port_is_unreachable(sshd: Sshd, quick: Quick, via: Callable[[int], str]) -> None:
     error = await refusal(Container(via(free_port()), settings=quick(sshd)))
-    assert error.kind == "unreachable"
+    assert error.kind == "unreachable", error.text
     assert "no SSH server listens" in error.text
 
 
@@ -153,7 +153,7 @@ async def test_a_port_that_stays_silent_is_unreachable_within_the_limit(
         silent.listen()
         settings = quick(sshd, connect_limit_s=0.5)
         error = await refusal(Container(via(silent.getsockname()[1]), settings=settings))
-    assert error.kind == "unreachable"
+    assert error.kind == "unreachable", error.text
     assert "did not answer" in error.text
 
 
@@ -163,7 +163,7 @@ async def test_a_name_that_does_not_exist_is_unreachable(sshd: Sshd, quick: Quic
 
     monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", no_such_name)
     error = await refusal(Container("nowhere", settings=quick(sshd)))
-    assert error.kind == "unreachable"
+    assert error.kind == "unreachable", error.text
     assert "no host called nowhere" in error.text
 
 
@@ -261,7 +261,7 @@ async def test_where_nobody_can_be_asked_for_a_password_the_login_is_refused(
     (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{acceptor.get_port()} {key.export_public_key().decode()}\n")
     (tmp_path / "ssh_config").write_text("Host *\n  IdentityAgent none\n  PubkeyAuthentication no\n")
     error = await refusal(Container(via(acceptor.get_port()), settings=quick()))
-    assert error.kind == "refused"
+    assert error.kind == "refused", error.text
     assert "asks for a password" in error.text
     acceptor.close()
 

@@ -46,11 +46,6 @@ async def test_no_key_no_password_and_no_empty_login_get_in(server: LocalServer)
             await login(server, **options)
 
 
-async def test_another_user_name_is_refused_even_with_the_key(server: LocalServer) -> None:
-    with pytest.raises(asyncssh.PermissionDenied):
-        await login(server, client_keys=[server.client_key], username="somebody-else")
-
-
 async def test_every_start_has_keys_of_its_own(server: LocalServer) -> None:
     other = await LocalServer().start()
     try:
