@@ -30,29 +30,29 @@ def installed(lib: Path) -> list[str]:
     return sorted(path.name for path in lib.glob("*") if not path.name.startswith(".")) if lib.exists() else []
 
 
-async def test_the_second_connect_uploads_nothing(sshd: Sshd, quick: Quick, opened: Open) -> None:
-    first = await opened(sshd.url, settings=quick(sshd))
-    second = await opened(sshd.url, settings=quick(sshd))
+async def test_the_second_connect_uploads_nothing(bare_sshd: Sshd, quick: Quick, opened: Open) -> None:
+    first = await opened(bare_sshd.url, settings=quick(bare_sshd))
+    second = await opened(bare_sshd.url, settings=quick(bare_sshd))
     assert (first.uploads, second.uploads) == (1, 0)
-    lib = sshd.home / "eagle3" / "lib"
+    lib = bare_sshd.home / "eagle3" / "lib"
     assert installed(lib) == [bundle().version]
     assert (lib / bundle().version / "site" / "eagle3" / "presets" / "sizes" / "smoke.toml").is_file()
     assert list(lib.glob(".incoming*")) == []
 
 
 async def test_an_interrupted_upload_leaves_nothing_that_looks_installed(
-    sshd: Sshd, quick: Quick, opened: Open, via: Callable[[int], str]
+    bare_sshd: Sshd, quick: Quick, opened: Open, via: Callable[[int], str]
 ) -> None:
-    lib = sshd.home / "eagle3" / "lib"
-    async with FaultProxy(sshd.port) as proxy:
+    lib = bare_sshd.home / "eagle3" / "lib"
+    async with FaultProxy(bare_sshd.port) as proxy:
         proxy.abort_after_bytes = 60_000
-        container = Container(via(proxy.port), settings=quick(sshd, port=proxy.port))
+        container = Container(via(proxy.port), settings=quick(bare_sshd, port=proxy.port))
         with pytest.raises(LinkError) as caught:
             await container.open()
         assert caught.value.kind == "lost"
         await container.close()
     assert installed(lib) == []
-    container = await opened(sshd.url, settings=quick(sshd))
+    container = await opened(bare_sshd.url, settings=quick(bare_sshd))
     assert container.uploads == 1
     assert installed(lib) == [bundle().version]
 
@@ -111,9 +111,9 @@ def test_what_the_disk_says_becomes_a_sentence(number: int, code: str, words: st
     assert answer["remedy"].endswith(".")
 
 
-async def test_a_workspace_that_cannot_be_made_is_said_in_one_sentence(sshd: Sshd, quick: Quick) -> None:
-    (sshd.home / "eagle3").write_text("a file")
-    container = Container(sshd.url, settings=quick(sshd))
+async def test_a_workspace_that_cannot_be_made_is_said_in_one_sentence(bare_sshd: Sshd, quick: Quick) -> None:
+    (bare_sshd.home / "eagle3").write_text("a file")
+    container = Container(bare_sshd.url, settings=quick(bare_sshd))
     with pytest.raises(ContainerError) as caught:
         await container.open()
     assert "in the way" in caught.value.text

@@ -20,11 +20,12 @@ from tests.support.waiting import until
 
 
 @pytest.fixture(params=["sshd", "local"])
-def reach(request: pytest.FixtureRequest, quick: Quick, tmp_path: Path) -> dict[str, Any]:
+def reach(request: pytest.FixtureRequest, quick: Quick, tmp_path: Path, seed: Callable[[Path], Path]) -> dict[str, Any]:
     """How to reach each kind of container: arguments of `Container`."""
     if request.param == "local":
-        return {"local": True, "workspace": str(tmp_path / "workspace"), "settings": quick()}
-    server: Sshd = request.getfixturevalue("sshd")
+        return {"local": True, "workspace": str(seed(tmp_path / "workspace")), "settings": quick()}
+    server: Sshd = request.getfixturevalue("bare_sshd")
+    seed(server.home / "work space")
     return {"host": server.url, "workspace": "~/work space", "settings": quick(server)}
 
 
