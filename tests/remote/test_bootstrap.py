@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -219,13 +220,23 @@ def test_the_version_is_the_contents(tmp_path: Path) -> None:
     assert bundle(copy).version != same.version
 
 
-def test_the_helper_runs_from_its_archive_alone(tmp_path: Path) -> None:
+def runs_of(archive: Path, contents: dict[str, bytes], workspace: Path) -> object:
+    """What the helper packed from ``contents`` says of the workspace, on nothing but the standard library."""
+    with zipfile.ZipFile(archive, "w") as packed:
+        for name, data in contents.items():
+            packed.writestr(name, data)
+    command = [sys.executable, "-I", "-S", str(archive), "list", str(workspace)]
+    return json.loads(subprocess.run(command, capture_output=True, cwd="/", check=True).stdout)
+
+
+def test_the_helper_runs_from_its_byte_code_and_from_its_sources_where_python_is_another(tmp_path: Path) -> None:
     answer = installer.install(request(tmp_path), io.BytesIO(bundle().payload))
-    command = [sys.executable, "-I", "-S", f"{answer['path']}/runner.pyz", "serve", "--marker", "@@"]
-    asked = json.dumps({"id": 7, "verb": "hello", "args": {}}).encode() + b"\n"
-    done = subprocess.run(command, input=asked, capture_output=True, cwd="/", timeout=60, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith(b"@@")]
-    assert json.loads(lines[0][2:])["ok"] is True
+    with zipfile.ZipFile(Path(answer["path"]) / "runner.pyz") as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    byte_code = {name: data for name, data in contents.items() if name.endswith(".pyc") or name == "__main__.py"}
+    assert runs_of(tmp_path / "a.pyz", byte_code, tmp_path) == {"runs": []}
+    strange = {name: b"\0" * 4 + data[4:] if name.endswith(".pyc") else data for name, data in contents.items()}
+    assert runs_of(tmp_path / "b.pyz", strange, tmp_path) == {"runs": []}
 
 
 @pytest.mark.parametrize(
