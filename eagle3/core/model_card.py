@@ -9,6 +9,9 @@ from typing import Any
 
 from eagle3.core.spec import RunSpec
 
+FOLDER = "export"
+"""The folder's name in the run, as the command on the card calls it."""
+
 _MISSING = "not measured"
 
 
@@ -17,17 +20,19 @@ def render(
     figures: Mapping[str, Mapping[str, Any]],
     *,
     run_id: str,
+    target: str,
     draft: Mapping[str, Any],
     versions: Mapping[str, str],
 ) -> str:
-    """The README.md. ``figures``: by stage; ``draft``: parameters, bytes, draft_vocab_size, vocab_size. What was not
+    """The README.md. ``figures``: by stage; ``target``: what the serving command calls
+    the target; ``draft``: parameters, bytes, draft_vocab_size, vocab_size. What was not
     measured is said to be so, and simulated figures never stand in for served ones."""
     parts = [
         _front_matter(spec),
         _intro(spec, draft, figures.get("evaluate", {})),
         _training(spec, figures, run_id, draft),
         _measured(figures),
-        _serving(spec),
+        _serving(spec, target),
         _limits(spec, figures.get("evaluate", {})),
         _versions(versions),
     ]
@@ -45,25 +50,30 @@ def public_name(spec: RunSpec) -> str:
     return hub_id(spec) or spec.target.name
 
 
-def serve_command(spec: RunSpec, draft_folder: str) -> str:
-    """The command that serves the target with the draft, as it was measured."""
-    config = {"method": "eagle3", "model": draft_folder, "num_speculative_tokens": spec.evaluate.num_speculative_tokens}
+def serve_command(spec: RunSpec, target: str) -> str:
+    """The command that serves ``target`` (a hub id, or a folder that may begin with ``~``) with the draft, as it was measured."""
+    config = {"method": "eagle3", "model": FOLDER, "num_speculative_tokens": spec.evaluate.num_speculative_tokens}
     words = [
-        "python", "-m", "vllm.entrypoints.openai.api_server", "--model", public_name(spec), "--dtype", spec.target.dtype,
+        "python", "-m", "vllm.entrypoints.openai.api_server", "--model", target, "--dtype", spec.target.dtype,
         "--max-model-len", str(spec.target.max_model_len),
         *(["--trust-remote-code"] if spec.target.trust_remote_code else []), *spec.server.args,
         "--speculative_config", json.dumps(config),
     ]  # fmt: skip
     environment = [f"{name}={shlex.quote(value)}" for name, value in sorted(spec.server.env.items())]
-    return " ".join([*environment, *(shlex.quote(word) for word in words)])
+    return " ".join([*environment, *(_word(word) for word in words)])
+
+
+def _word(word: str) -> str:
+    # Quotes would keep the shell from expanding the tilde.
+    return f"~/{shlex.quote(word[2:])}" if word.startswith("~/") else shlex.quote(word)
 
 
 def _front_matter(spec: RunSpec) -> str:
     # JSON strings are YAML strings, so no name can break the block.
+    hub = hub_id(spec)
     lines = [
         "---",
-        f"base_model: {json.dumps(public_name(spec))}",
-        "base_model_relation: adapter",
+        *([f"base_model: {json.dumps(hub)}"] if hub else []),
         "library_name: speculators",
         "pipeline_tag: text-generation",
         "tags:",
@@ -81,7 +91,7 @@ def _intro(spec: RunSpec, draft: Mapping[str, Any], evaluate: Mapping[str, Any])
         f"A draft model for speculative decoding of {public_name(spec)} with vLLM: {draft['parameters']:,} parameters, "
         f"{draft['draft_vocab_size']:,} of the target's {draft['vocab_size']:,} tokens, {draft['bytes'] / 1e6:.1f} MB. "
         f"It proposes tokens; the target keeps only those that it would have chosen itself. It is of no use without that target.\n\n"
-        f"**Verdict: {evaluate.get('verdict', 'none')}.** {verdict}\n"
+        f"**Verdict.** {verdict}\n"
     )
 
 
@@ -138,11 +148,16 @@ def _measured(figures: Mapping[str, Mapping[str, Any]]) -> str:
     return "## What was measured\n\n" + table + listed + held
 
 
-def _serving(spec: RunSpec) -> str:
+def _serving(spec: RunSpec, target: str) -> str:
+    openmp = (
+        "On a CPU, put intel-openmp's `libiomp5.so` into LD_PRELOAD as well, where the environment has it: the run did.\n"
+        if spec.device == "cpu"
+        else ""
+    )
     return (
-        "## How to serve it\n\nFrom the folder above this one, with this one called `draft`:\n\n"
-        f"```sh\n{serve_command(spec, 'draft')}\n```\n\n"
-        "The speed was measured with these arguments; the number of proposed tokens and the concurrency change it.\n"
+        f"## How to serve it\n\nFrom the folder that holds this one, this one being called `{FOLDER}`:\n\n"
+        f"```sh\n{serve_command(spec, target)}\n```\n\n"
+        "The speed was measured with these arguments; the number of proposed tokens and the concurrency change it.\n" + openmp
     )
 
 
