@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eagle3.core.spec import RunSpec
@@ -90,7 +90,8 @@ def _intro(spec: RunSpec, draft: Mapping[str, Any], evaluate: Mapping[str, Any])
         f"# EAGLE-3 draft for {public_name(spec)}\n\n"
         f"A draft model for speculative decoding of {public_name(spec)} with vLLM: {draft['parameters']:,} parameters, "
         f"{draft['draft_vocab_size']:,} of the target's {draft['vocab_size']:,} tokens, {draft['bytes'] / 1e6:.1f} MB. "
-        f"It proposes tokens; the target keeps only those that it would have chosen itself. It is of no use without that target.\n\n"
+        "It proposes tokens; the target keeps only those that it would have chosen itself. "
+        "It is of no use without that target.\n\n"
         f"**Verdict.** {verdict}\n"
     )
 
@@ -115,7 +116,8 @@ def _training(spec: RunSpec, figures: Mapping[str, Mapping[str, Any]], run_id: s
         (
             "training",
             f"{train.get('steps', spec.train.max_steps)} steps of {spec.train.pack_tokens} tokens, "
-            f"{spec.train.ttt_steps} positions ahead, {spec.train.optimizer} at {spec.train.learning_rate:g}, {spec.train.dtype}, seed {spec.train.seed}",
+            f"{spec.train.ttt_steps} positions ahead, {spec.train.optimizer} "
+            f"at {spec.train.learning_rate:g}, {spec.train.dtype}, seed {spec.train.seed}",
         ),
     ]
     return "## How it was trained\n\n" + _table(("what", "how"), rows)
@@ -166,11 +168,12 @@ def _limits(spec: RunSpec, evaluate: Mapping[str, Any]) -> str:
     return (
         "## Limits\n\n"
         "- *Served* figures come from vLLM's own counters and are the ones to judge by. *Simulated* ones come from "
-        "held-out samples in training, where the text before each token is the target's and only the draft's vocabulary counts: they overstate.\n"
+        "held-out samples in training, "
+        "where the text before each token is the target's and only the draft's vocabulary counts: they overstate.\n"
         f"- Speed holds for this machine ({spec.machine}) and concurrency "
         f"{served.get('concurrency', spec.evaluate.concurrency)} only; it falls as more requests are in flight.\n"
-        f"- The prompts are short ({_source(spec)}), the answers at most {spec.evaluate.max_new_tokens} tokens, at temperature 0; "
-        "other text is accepted differently.\n"
+        f"- The prompts are short ({_source(spec)}), the answers at most {spec.evaluate.max_new_tokens} tokens, "
+        "at temperature 0; other text is accepted differently.\n"
         "- Intervals are 95 % and take the drafts for independent, so the truth is somewhat wider.\n"
         "- The target's licence and its limits hold for this draft too.\n"
     )
@@ -180,7 +183,7 @@ def _versions(versions: Mapping[str, str]) -> str:
     return "## Versions\n\n" + _table(("package", "version"), sorted(versions.items()))
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]] | list[tuple[str, str]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
 

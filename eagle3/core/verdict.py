@@ -145,8 +145,8 @@ def _by_speed(evidence: Evidence, first: float, at_first: str) -> tuple[str, str
     )
     if speedup > served.accept_len * POSSIBLE_SPEEDUP:
         return INSUFFICIENT, (
-            f"Insufficient evidence: {speeds}, more than an acceptance length of {served.accept_len:.2f} can give; something else used "
-            f"the machine while one of the two was measured. Evaluate again when it is idle."
+            f"Insufficient evidence: {speeds}, more than an acceptance length of {served.accept_len:.2f} can give; "
+            f"something else used the machine while one of the two was measured. Evaluate again when it is idle."
         )
     low, high = served.accept_len_interval
     reached = f"{served.accept_len:.2f} ({low:.2f} to {high:.2f})"

@@ -42,7 +42,9 @@ class FakeVllm:
     """Context manager with the attributes of VllmServer that a measurement uses. ``late_steps``: readings of the counters
     that still lack the last step, as right after an answer."""
 
-    def __init__(self, script: Script = lambda n, body: None, *, speculative: bool = True, late_steps: int = 0, port: int = 0) -> None:
+    def __init__(
+        self, script: Script = lambda n, body: None, *, speculative: bool = True, late_steps: int = 0, port: int = 0
+    ) -> None:
         self.name = "draft"
         self.model = "target"
         self.log_path = Path("logs/server-draft.log")
@@ -180,7 +182,11 @@ def completion(body: Mapping[str, Any], *, tokens: int | None = None) -> dict[st
     if body.get("logprobs"):
         choice["logprobs"] = {
             "content": [
-                {"token": word, "logprob": -0.5, "top_logprobs": [{"token": word, "logprob": -0.5}, {"token": " or", "logprob": -2.0}]}
+                {
+                    "token": word,
+                    "logprob": -0.5,
+                    "top_logprobs": [{"token": word, "logprob": -0.5}, {"token": " or", "logprob": -2.0}],
+                }
                 for word in said
             ]
         }

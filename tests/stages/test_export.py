@@ -25,9 +25,20 @@ def figures() -> dict[str, dict[str, Any]]:
     acceptance = Acceptance(1300, 3900, 364, (286, 65, 13))
     lossless = Lossless(3, 4, 150, 0.02, [Divergence("held-1", 7, " cat", " d|og", 0.001, 0.002, True, "The")])
     verdict = judge(Evidence(acceptance, 20.0, 28.0, 8, lossless), min_drafts=200, broken_below=0.1)
-    served = {**acceptance.figures(), "prompts": 20, "concurrency": 8, "tok_s": 20.0, "tok_s_no_draft": 28.0, "break_even_len": 1.79}
+    served = {
+        **acceptance.figures(),
+        "prompts": 20,
+        "concurrency": 8,
+        "tok_s": 20.0,
+        "tok_s_no_draft": 28.0,
+        "break_even_len": 1.79,
+    }
     return {
-        "train": {"steps": 173, "val": {"accept_len": 1.49, "acc_pos": [0.33, 0.12, 0.04]}, "untrained": {"acc_pos": [0.04, 0.0, 0.0]}},
+        "train": {
+            "steps": 173,
+            "val": {"accept_len": 1.49, "acc_pos": [0.33, 0.12, 0.04]},
+            "untrained": {"acc_pos": [0.04, 0.0, 0.0]},
+        },
         "vocabulary": {"size": 8192, "coverage": 0.987},
         "evaluate": {"served": served, "lossless": lossless.to_json(), **verdict.to_json()},
     }
@@ -35,7 +46,9 @@ def figures() -> dict[str, dict[str, Any]]:
 
 def card(tmp_path: Path, made: dict[str, dict[str, Any]], **overrides: Any) -> str:
     spec = context(tmp_path, **overrides).spec
-    return render(spec, made, run_id="pilot-1", target="~/targets/it", draft=DRAFT, versions={"vllm": "0.32.0", "torch": "2.13.0"})
+    return render(
+        spec, made, run_id="pilot-1", target="~/targets/it", draft=DRAFT, versions={"vllm": "0.32.0", "torch": "2.13.0"}
+    )
 
 
 def test_the_card_states_the_served_figures_with_their_counts_and_the_verdict(tmp_path: Path) -> None:

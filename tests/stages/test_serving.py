@@ -62,7 +62,7 @@ def test_only_held_out_prompts_are_asked_in_the_order_of_the_file(tmp_path: Path
 
 def test_too_few_held_out_prompts_are_named(tmp_path: Path) -> None:
     ctx = context(tmp_path, heldout=5)
-    with pytest.raises(StageError, match="holds 5 held-out prompts and evaluate.prompts asks for 8"):
+    with pytest.raises(StageError, match=r"holds 5 held-out prompts and evaluate\.prompts asks for 8"):
         heldout_prompts(ctx, 8)
 
 
@@ -110,9 +110,9 @@ def test_a_server_that_dies_mid_way_is_told_by_the_reason_of_its_death(tmp_path:
 
 def test_a_cut_connection_to_a_living_server_says_how_far_it_came(tmp_path: Path) -> None:
     ctx = context(tmp_path, evaluate__concurrency=1)
-    with FakeVllm(lambda n, body: Reply(close=True) if n == 3 else None) as server:
-        with pytest.raises(StageError, match="stopped answering at prompt held-2, after 2 of 8 answers"):
-            measure_load(ctx, server, heldout_prompts(ctx, 8))
+    said = "stopped answering at prompt held-2, after 2 of 8 answers"
+    with FakeVllm(lambda n, body: Reply(close=True) if n == 3 else None) as server, pytest.raises(StageError, match=said):
+        measure_load(ctx, server, heldout_prompts(ctx, 8))
 
 
 def test_a_server_that_hangs_is_told_with_the_limit(tmp_path: Path) -> None:
@@ -139,9 +139,13 @@ def test_an_answer_that_is_no_completion_is_told(tmp_path: Path, body: bytes) ->
 
 def test_an_answer_without_tokens_is_told(tmp_path: Path) -> None:
     ctx = context(tmp_path)
-    with FakeVllm(lambda n, request: Reply(body=json.dumps(completion(request, tokens=0)).encode())) as server:
-        with pytest.raises(StageError, match=r"broke off its answer to prompt held-0 \(length, 0 tokens\)"):
-            measure_load(ctx, server, heldout_prompts(ctx, 1))
+
+    def nothing(number: int, request: Mapping[str, Any]) -> Reply:
+        return Reply(body=json.dumps(completion(request, tokens=0)).encode())
+
+    said = r"broke off its answer to prompt held-0 \(length, 0 tokens\)"
+    with FakeVllm(nothing) as server, pytest.raises(StageError, match=said):
+        measure_load(ctx, server, heldout_prompts(ctx, 1))
 
 
 def test_a_server_too_old_to_give_token_ids_is_told(tmp_path: Path) -> None:
@@ -209,9 +213,9 @@ def test_the_baseline_is_on_disk_whole_and_is_found_again_until_the_settings_cha
 
 def test_a_baseline_that_fails_leaves_no_file(tmp_path: Path) -> None:
     ctx = context(tmp_path)
-    with FakeVllm(lambda n, body: Reply(503, b"overloaded") if n == 5 else None) as server:
-        with pytest.raises(StageError, match=r"status 503 \(overloaded\)"):
-            baseline.measure(ctx, server)
+    said = r"status 503 \(overloaded\)"
+    with FakeVllm(lambda n, body: Reply(503, b"overloaded") if n == 5 else None) as server, pytest.raises(StageError, match=said):
+        baseline.measure(ctx, server)
     assert not (tmp_path / baseline.FILE).exists()
 
 
