@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import json
 import math
 import os
@@ -29,7 +28,6 @@ MAX_LINE_BYTES = 4096
 PathLike = Union[str, "os.PathLike[str]"]
 
 _CUT = "…"
-_counter = itertools.count()
 
 
 def workspace_path(text: PathLike) -> Path:
@@ -97,7 +95,7 @@ def write_json(path: PathLike, obj: Any, durable: bool = True) -> None:
 def write_bytes(path: PathLike, content: bytes, durable: bool = True) -> None:
     """Replace the file ``path`` by ``content``, atomically as in ``write_json``."""
     target = Path(path)
-    temporary = target.parent / f".{target.name}.{os.getpid()}.{next(_counter)}.tmp"
+    temporary = target.parent / f".{target.name}.{os.urandom(6).hex()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
