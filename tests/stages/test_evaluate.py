@@ -71,6 +71,22 @@ def test_figures_left_whole_stand_and_no_server_is_started_for_them(tmp_path: Pa
     assert len(started_servers(tmp_path)) == 2
 
 
+def test_a_baseline_of_its_own_leaves_the_output_of_regenerate_alone(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    (ctx.run_dir / baseline.FILE).write_text('{"key": "of other settings"}')
+    evaluate.run(ctx)
+    assert (ctx.run_dir / baseline.FILE).read_text() == '{"key": "of other settings"}'
+    assert (ctx.run_dir / baseline.OWN_FILE).is_file()
+
+
+def test_a_baseline_measured_anew_makes_the_evaluation_anew(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    evaluate.run(ctx)
+    path = ctx.run_dir / baseline.OWN_FILE
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tok_s_no_draft": 123.0}))
+    assert evaluate.run(ctx)["served"]["tok_s_no_draft"] == 123.0
+
+
 def test_another_draft_is_evaluated_anew(tmp_path: Path) -> None:
     ctx = prepared(tmp_path)
     evaluate.run(ctx)
@@ -85,7 +101,7 @@ def test_a_server_that_dies_loading_the_draft_ends_the_stage_with_its_reason(tmp
         evaluate.run(ctx)
     assert not (ctx.run_dir / evaluate.SERVED).exists()
     assert not list((ctx.run_dir / "servers").glob("*.json")), "no server is announced that is gone"
-    assert (ctx.run_dir / baseline.FILE).is_file(), "what was measured before stays for the resume"
+    assert baseline.load(ctx) is not None, "what was measured before stays for the resume"
 
 
 def test_a_missing_draft_ends_the_stage_before_any_server_is_started(tmp_path: Path) -> None:
