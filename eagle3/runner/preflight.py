@@ -51,7 +51,7 @@ def check_secrets(secrets: Dict[str, str]) -> None:
         raise VerbError("usage", "The secrets are too long.", "Pass at most some kilobytes; put larger ones into a file.")
 
 
-def check_disk(workspace: Path) -> None:
+def check_disk(workspace: Path, need_bytes: int = MIN_FREE_BYTES) -> None:
     """Raises VerbError (disk, permission) where no run can be made in ``workspace``, which need not exist yet."""
     folder = workspace
     while not folder.exists() and folder != folder.parent:
@@ -64,10 +64,10 @@ def check_disk(workspace: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise VerbError("permission", f"{folder} may not be written by this user.", "Choose another workspace.")
     free_bytes = disk.f_bavail * disk.f_frsize
-    if free_bytes < MIN_FREE_BYTES:
+    if free_bytes < need_bytes:
         raise VerbError(
             "disk",
-            f"The disk of {workspace} is full: {free_bytes / 2**20:.1f} MiB free, a run begins with {MIN_FREE_BYTES >> 20} MiB.",
+            f"The disk of {workspace} is full: {free_bytes / 2**20:.1f} MiB free, a run begins with {need_bytes >> 20} MiB.",
             "Free some space or choose another workspace.",
         )
     if disk.f_files > 0 and disk.f_favail < MIN_FREE_INODES:

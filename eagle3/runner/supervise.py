@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional
 from eagle3 import __version__
 from eagle3.runner import detach, identity, proctable, rundir, state
 from eagle3.runner.ending import Reserve, ended_record
-from eagle3.runner.errors import VerbError
+from eagle3.runner.errors import VerbError, complain
 from eagle3.runner.heartbeat import Heartbeat
 from eagle3.runner.identity import Stat
 
@@ -244,7 +244,7 @@ class Supervisor:
         try:
             rundir.append_line(self.run_dir / "events.jsonl", row)
         except OSError as error:  # a full disk must not end the watch
-            sys.stderr.write(f"supervisor: {text} (event not written: {error})\n")
+            complain(f"{text} (event not written: {error})")
 
 
 def marker(run_dir: Path, attempt: int) -> Dict[str, str]:
@@ -268,7 +268,7 @@ def _lock(path: Path) -> Optional[int]:
         os.close(descriptor)
         return None
     except OSError as error:
-        sys.stderr.write(f"supervisor: no lock on {path}: {error}\n")
+        complain(f"no lock on {path}: {error}")
     return descriptor
 
 

@@ -89,7 +89,10 @@ class Channel:
 
     def __init__(self, *command: str, env: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
-            [*command, "serve", "--marker", "@@"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **(env or {})}
+            [*command, "serve", "--marker", "@@"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **(env or {})},
         )
         self._id = 0
 

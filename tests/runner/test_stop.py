@@ -17,7 +17,7 @@ from tests.runner.support import kill_supervisor, plan, shell, started, state_is
 GRANDCHILD = (
     "import os, signal, subprocess, sys, time\n"
     "{leader}\n"
-    "code = 'import signal, sys, time\\n{child}\\nopen(sys.argv[1], \"w\").write(\"up\")\\ntime.sleep(600)'\n"
+    'code = \'import signal, sys, time\\n{child}\\nopen(sys.argv[1], "w").write("up")\\ntime.sleep(600)\'\n'
     "child = subprocess.Popen([sys.executable, '-S', '-c', code, 'up'], start_new_session=True, env={env})\n"
     "open('child.tmp', 'w').write(str(child.pid)); os.rename('child.tmp', 'child')\n"
     "{then}\n"
@@ -127,7 +127,9 @@ def test_a_run_whose_supervisor_was_killed_goes_on_unsupervised_and_can_be_stopp
 def test_what_a_run_of_unknown_end_left_alive_is_named_and_can_be_stopped(workspace: Path) -> None:
     run_dir = Path(launch(workspace, "r", "", plan(tree(), heartbeat_s=0.1))["run_dir"])
     child = child_of(run_dir)
-    wait_for(lambda: child["pid"] in [p[0] for p in rundir.read_object(run_dir / "attempts/1/heartbeat.json").get("processes", [])])
+    wait_for(
+        lambda: child["pid"] in [p[0] for p in rundir.read_object(run_dir / "attempts/1/heartbeat.json").get("processes", [])]
+    )
     worker = started(run_dir)
     kill_supervisor(run_dir)
     os.kill(worker["pid"], signal.SIGKILL)
