@@ -32,6 +32,8 @@ def check_launch(launch: Dict[str, Any]) -> Dict[str, Any]:
             "Correct worker_python, or install the environment that it names.",
         )
     env = launch.get("env") or {}
+    if not isinstance(env, dict):
+        raise VerbError("usage", "The launch's 'env' must be an object of names and values.")
     for key, value in env.items():
         if not isinstance(value, str) or "=" in key or "\0" in key + value:
             raise VerbError("usage", f"The environment variable {key!r} cannot be set.", "Names and values are plain text.")

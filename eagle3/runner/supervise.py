@@ -178,8 +178,10 @@ class Supervisor:
 
     def _read_stop(self) -> None:
         request = state.stop_request(self.run_dir, self.attempt)
-        if request and self.stop.get("mode") != "now":
+        if request and self.stop.get("mode") != "now" and request != self.stop:
             self.stop = request
+            if request.get("mode") != "now":
+                self._event("stop", f"asked to stop after the next checkpoint{_by(request)}")
 
     def _sleep(self) -> None:
         ready, _, _ = select.select([self._wake], [], [], POLL_S)
@@ -290,6 +292,6 @@ def claim_next(run_dir: Path) -> int:
         if now_state in state.LIVE:
             raise VerbError("busy", f"The run {run_dir.name} is {now_state} already.", "Stop it first.")
     attempt = numbers[-1] + 1 if numbers else 1
-    if not rundir.claim(state.attempt_dir(run_dir, attempt), run_dir.stat().st_mode & 0o770):
+    if not rundir.claim(state.attempt_dir(run_dir, attempt), run_dir.stat().st_mode & 0o2770):
         raise VerbError("busy", f"Another start of {run_dir.name} was faster.", "Look at the run's state.")
     return attempt

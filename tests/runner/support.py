@@ -26,7 +26,7 @@ def old_python() -> str:
     return str(next((c for c in candidates if c), sys.executable))
 
 
-def wait_for(what: Callable[[], T], *, deadline_s: float = 20.0) -> T:
+def wait_for(what: Callable[[], T], *, deadline_s: float = 60.0) -> T:
     """The first true answer of ``what``; fails where there is none within ``deadline_s``."""
     end = time.monotonic() + deadline_s
     while True:

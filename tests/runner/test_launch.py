@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import signal
@@ -173,6 +174,19 @@ def test_a_worker_that_was_never_written_down_is_found_instead_of_started_again(
     answer = launch(workspace, "r", "", shell("echo started >> starts; exec sleep 60"))
     assert answer["already"] and answer["state"] == "unsupervised" and answer["started"]["pid"] == pid
     assert (run_dir / "starts").read_text() == "started\n"
+
+
+def test_a_run_of_a_group_is_open_to_the_group_only(workspace: Path) -> None:
+    group = grp.getgrgid(os.getgid()).gr_name
+    run_dir = Path(launch(workspace, "r", "", shell("umask; touch made", group=group), actor="--ann")["run_dir"])
+    wait_end(run_dir)
+    assert (run_dir / "attempts/1/run.log").read_text() == "0007\n"
+    for path in [run_dir, *run_dir.rglob("*")]:
+        mode = path.stat().st_mode
+        assert path.stat().st_gid == os.getgid() and mode & 0o007 == 0, path
+        assert mode & 0o060 == 0o060 and (path.is_file() or mode & 0o2000), path
+    with pytest.raises(VerbError, match="no group 'no-such-group'"):
+        launch(workspace, "q", "", shell("true", group="no-such-group"))
 
 
 def test_a_secret_reaches_the_worker_and_no_file_or_command_line(workspace: Path, channel: Channel) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eagle3.core.records import RunSummary
-from eagle3.runner import identity, rundir, state
+from eagle3.runner import identity, rundir, state, verbs
 from eagle3.runner.launch import launch
 from tests.runner.support import kill_supervisor, shell, started, state_is, summary, wait_end, wait_for
 
@@ -159,7 +159,9 @@ def test_a_run_directory_in_ruins_is_still_described(workspace: Path) -> None:
     (run_dir / "attempts/x").touch()
     assert summary(run_dir)["state"] == "starting"
     assert state.summary(run_dir, time.time() + HOUR_S)["state"] == "unknown"
-    assert [p.name for p in rundir.runs(workspace)] == ["r"]
+    (run_dir / "launch.json").write_text('{"label": 5}')
+    [described] = verbs.handle("list", {"workspace": str(workspace)})["runs"]
+    assert (described["run_id"], described["state"]) == ("r", "unknown") and RunSummary.model_validate(described)
 
 
 def test_the_heartbeat_tells_what_the_run_uses(workspace: Path) -> None:

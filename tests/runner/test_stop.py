@@ -140,6 +140,21 @@ def test_what_a_run_of_unknown_end_left_alive_is_named_and_can_be_stopped(worksp
     assert not identity.alive(child)
 
 
+def test_a_resume_waits_for_what_the_last_attempt_left_alive(workspace: Path) -> None:
+    run_dir = Path(launch(workspace, "r", "", plan(tree()))["run_dir"])
+    worker, child = started(run_dir), child_of(run_dir)
+    kill_supervisor(run_dir)
+    os.kill(worker["pid"], signal.SIGKILL)
+    wait_for(state_is(run_dir, "unknown"))
+    with pytest.raises(VerbError, match=str(child["pid"])) as caught:
+        launch(workspace, "r", "", {}, resume=True)
+    assert caught.value.code == "busy" and "Stop" in caught.value.remedy
+    assert not stop(run_dir, "now", grace_s=0.2)["already"]
+    wait_for(lambda: not identity.alive(child))
+    wait_end(run_dir)
+    assert launch(workspace, "r", "", shell("true"), resume=True)["attempt"] == 2
+
+
 def test_a_signal_to_the_supervisor_is_a_stop(workspace: Path) -> None:
     run_dir = Path(launch(workspace, "r", "", shell("exec sleep 600"))["run_dir"])
     os.kill(started(run_dir)["supervisor"]["pid"], signal.SIGTERM)
