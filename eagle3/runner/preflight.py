@@ -7,6 +7,7 @@ import grp
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any, Dict, Optional
 
@@ -15,6 +16,7 @@ from eagle3.runner.errors import VerbError, from_os_error
 
 MIN_FREE_BYTES = 8 << 20
 MIN_FREE_INODES = 64
+STALE_S = 3600.0
 _SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|SECRET_KEY)$", re.IGNORECASE)
 
 
@@ -91,6 +93,7 @@ def make_run_dir(run_dir: Path, spec_toml: str, launch: Dict[str, Any], report: 
     temporary = run_dir.parent / f".new-{run_dir.name}-{os.urandom(6).hex()}"
     try:
         run_dir.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _sweep(run_dir.parent)
         for folder in (temporary, temporary / "attempts"):
             folder.mkdir(mode=0o700)
             if launch.get("group"):
@@ -110,6 +113,14 @@ def make_run_dir(run_dir: Path, spec_toml: str, launch: Dict[str, Any], report: 
         raise from_os_error(error, f"making the run {run_dir.name} in {workspace}") from error
     rundir.fsync_folder(run_dir.parent)
     return True
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what launches that were killed while they made a run have left, once nobody can be at it any more."""
+    for stale in folder.glob(".new-*"):
+        with contextlib.suppress(OSError):  # another launch sweeps too
+            if time.time() - stale.stat().st_mtime > STALE_S:
+                shutil.rmtree(stale)
 
 
 def _group_id(name: str) -> int:
