@@ -75,7 +75,8 @@ def test_a_missing_file_is_said_to_be_missing_and_one_that_vanished_resets(run_d
 
 def test_a_line_longer_than_a_reply_comes_in_pieces_of_whole_characters(run_dir: Path) -> None:
     append(run_dir / "f", "äöü€😀".encode() * 5 + b"\nend\n")
-    token, texts = None, []
+    token = None
+    texts: list[str] = []
     while not texts or texts[-1]:
         found = read(run_dir, token, max_bytes=7)
         token = found["token"]

@@ -93,10 +93,12 @@ def test_a_row_of_numbers_too_long_for_a_line_is_refused(tmp_path: Path) -> None
 
 def test_concurrent_writers_never_mix_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl"
-    threads = [
-        threading.Thread(target=lambda n=n: [rundir.append_line(path, {"n": n, "text": str(n) * 2000}) for _ in range(50)])
-        for n in range(4)
-    ]
+
+    def write(n: int) -> None:
+        for _ in range(50):
+            rundir.append_line(path, {"n": n, "text": str(n) * 2000})
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
