@@ -195,7 +195,7 @@ async def test_jump_hosts_of_the_ssh_config_are_taken_with_the_same_questions(
     assert [key.name for key in operator.keys] == ["gate", "box"]
 
 
-@pytest.mark.parametrize("text", ["", "a b", "-oProxyCommand=x", "ssh://", "ssh://h:port", "http://h"])
+@pytest.mark.parametrize("text", ["", "a b", "-oProxyCommand=x", "ssh://", "ssh://h:port", "ssh://ada:pw@h", "http://h"])
 async def test_what_names_no_host_is_wrong_usage(text: str) -> None:
     with pytest.raises(ContainerError) as caught:
         Where.parse(text)
