@@ -166,5 +166,3 @@ def wilson(successes: int, trials: int, z: float = Z_95) -> Interval:
 def _widened(counters: SpecCounters, width: int) -> SpecCounters:
     filled = counters.per_position + (0.0,) * (width - len(counters.per_position))
     return SpecCounters(counters.drafts, counters.draft_tokens, counters.accepted, filled)
-
-

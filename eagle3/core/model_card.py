@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eagle3.core.spec import RunSpec
+
+FOLDER = "export"
+"""The folder's name in the run, as the command on the card calls it."""
 
 _MISSING = "not measured"
 
@@ -17,17 +20,19 @@ def render(
     figures: Mapping[str, Mapping[str, Any]],
     *,
     run_id: str,
+    target: str,
     draft: Mapping[str, Any],
     versions: Mapping[str, str],
 ) -> str:
-    """The README.md. ``figures``: by stage; ``draft``: parameters, bytes, draft_vocab_size, vocab_size. What was not
+    """The README.md. ``figures``: by stage; ``target``: what the serving command calls
+    the target; ``draft``: parameters, bytes, draft_vocab_size, vocab_size. What was not
     measured is said to be so, and simulated figures never stand in for served ones."""
     parts = [
         _front_matter(spec),
         _intro(spec, draft, figures.get("evaluate", {})),
         _training(spec, figures, run_id, draft),
         _measured(figures),
-        _serving(spec),
+        _serving(spec, target),
         _limits(spec, figures.get("evaluate", {})),
         _versions(versions),
     ]
@@ -45,25 +50,30 @@ def public_name(spec: RunSpec) -> str:
     return hub_id(spec) or spec.target.name
 
 
-def serve_command(spec: RunSpec, draft_folder: str) -> str:
-    """The command that serves the target with the draft, as it was measured."""
-    config = {"method": "eagle3", "model": draft_folder, "num_speculative_tokens": spec.evaluate.num_speculative_tokens}
+def serve_command(spec: RunSpec, target: str) -> str:
+    """The command that serves ``target`` (a hub id, or a folder that may begin with ``~``) with the draft, as it was measured."""
+    config = {"method": "eagle3", "model": FOLDER, "num_speculative_tokens": spec.evaluate.num_speculative_tokens}
     words = [
-        "python", "-m", "vllm.entrypoints.openai.api_server", "--model", public_name(spec), "--dtype", spec.target.dtype,
+        "python", "-m", "vllm.entrypoints.openai.api_server", "--model", target, "--dtype", spec.target.dtype,
         "--max-model-len", str(spec.target.max_model_len),
         *(["--trust-remote-code"] if spec.target.trust_remote_code else []), *spec.server.args,
         "--speculative_config", json.dumps(config),
     ]  # fmt: skip
     environment = [f"{name}={shlex.quote(value)}" for name, value in sorted(spec.server.env.items())]
-    return " ".join([*environment, *(shlex.quote(word) for word in words)])
+    return " ".join([*environment, *(_word(word) for word in words)])
+
+
+def _word(word: str) -> str:
+    # Quotes would keep the shell from expanding the tilde.
+    return f"~/{shlex.quote(word[2:])}" if word.startswith("~/") else shlex.quote(word)
 
 
 def _front_matter(spec: RunSpec) -> str:
     # JSON strings are YAML strings, so no name can break the block.
+    hub = hub_id(spec)
     lines = [
         "---",
-        f"base_model: {json.dumps(public_name(spec))}",
-        "base_model_relation: adapter",
+        *([f"base_model: {json.dumps(hub)}"] if hub else []),
         "library_name: speculators",
         "pipeline_tag: text-generation",
         "tags:",
@@ -80,8 +90,9 @@ def _intro(spec: RunSpec, draft: Mapping[str, Any], evaluate: Mapping[str, Any])
         f"# EAGLE-3 draft for {public_name(spec)}\n\n"
         f"A draft model for speculative decoding of {public_name(spec)} with vLLM: {draft['parameters']:,} parameters, "
         f"{draft['draft_vocab_size']:,} of the target's {draft['vocab_size']:,} tokens, {draft['bytes'] / 1e6:.1f} MB. "
-        f"It proposes tokens; the target keeps only those that it would have chosen itself. It is of no use without that target.\n\n"
-        f"**Verdict: {evaluate.get('verdict', 'none')}.** {verdict}\n"
+        "It proposes tokens; the target keeps only those that it would have chosen itself. "
+        "It is of no use without that target.\n\n"
+        f"**Verdict.** {verdict}\n"
     )
 
 
@@ -105,7 +116,8 @@ def _training(spec: RunSpec, figures: Mapping[str, Mapping[str, Any]], run_id: s
         (
             "training",
             f"{train.get('steps', spec.train.max_steps)} steps of {spec.train.pack_tokens} tokens, "
-            f"{spec.train.ttt_steps} positions ahead, {spec.train.optimizer} at {spec.train.learning_rate:g}, {spec.train.dtype}, seed {spec.train.seed}",
+            f"{spec.train.ttt_steps} positions ahead, {spec.train.optimizer} "
+            f"at {spec.train.learning_rate:g}, {spec.train.dtype}, seed {spec.train.seed}",
         ),
     ]
     return "## How it was trained\n\n" + _table(("what", "how"), rows)
@@ -138,11 +150,16 @@ def _measured(figures: Mapping[str, Mapping[str, Any]]) -> str:
     return "## What was measured\n\n" + table + listed + held
 
 
-def _serving(spec: RunSpec) -> str:
+def _serving(spec: RunSpec, target: str) -> str:
+    openmp = (
+        "On a CPU, put intel-openmp's `libiomp5.so` into LD_PRELOAD as well, where the environment has it: the run did.\n"
+        if spec.device == "cpu"
+        else ""
+    )
     return (
-        "## How to serve it\n\nFrom the folder above this one, with this one called `draft`:\n\n"
-        f"```sh\n{serve_command(spec, 'draft')}\n```\n\n"
-        "The speed was measured with these arguments; the number of proposed tokens and the concurrency change it.\n"
+        f"## How to serve it\n\nFrom the folder that holds this one, this one being called `{FOLDER}`:\n\n"
+        f"```sh\n{serve_command(spec, target)}\n```\n\n"
+        "The speed was measured with these arguments; the number of proposed tokens and the concurrency change it.\n" + openmp
     )
 
 
@@ -151,11 +168,12 @@ def _limits(spec: RunSpec, evaluate: Mapping[str, Any]) -> str:
     return (
         "## Limits\n\n"
         "- *Served* figures come from vLLM's own counters and are the ones to judge by. *Simulated* ones come from "
-        "held-out samples in training, where the text before each token is the target's and only the draft's vocabulary counts: they overstate.\n"
+        "held-out samples in training, "
+        "where the text before each token is the target's and only the draft's vocabulary counts: they overstate.\n"
         f"- Speed holds for this machine ({spec.machine}) and concurrency "
         f"{served.get('concurrency', spec.evaluate.concurrency)} only; it falls as more requests are in flight.\n"
-        f"- The prompts are short ({_source(spec)}), the answers at most {spec.evaluate.max_new_tokens} tokens, at temperature 0; "
-        "other text is accepted differently.\n"
+        f"- The prompts are short ({_source(spec)}), the answers at most {spec.evaluate.max_new_tokens} tokens, "
+        "at temperature 0; other text is accepted differently.\n"
         "- Intervals are 95 % and take the drafts for independent, so the truth is somewhat wider.\n"
         "- The target's licence and its limits hold for this draft too.\n"
     )
@@ -165,7 +183,7 @@ def _versions(versions: Mapping[str, str]) -> str:
     return "## Versions\n\n" + _table(("package", "version"), sorted(versions.items()))
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]] | list[tuple[str, str]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
 

@@ -24,6 +24,10 @@ WORDS = (INSUFFICIENT, BROKEN, NOT_USEFUL, UNDERTRAINED, USEFUL)
 UNDERTRAINED_BELOW = 0.36
 """Position-0 acceptance that a pilot of 5,000 samples reaches (36 to 41 %, acceptance length about 1.5)."""
 
+POSSIBLE_SPEEDUP = 1.05
+"""Speed-up ÷ acceptance length that one measurement's noise explains. A step of the target that checks several tokens is
+never cheaper than one that makes one, so a draft cannot speed it up by more than its acceptance length."""
+
 USEFUL_SPEEDUP = 1.05
 """Speed with ÷ without the draft from which the gain is more than the noise of one measurement."""
 
@@ -82,6 +86,7 @@ def judge(evidence: Evidence, *, min_drafts: int, broken_below: float) -> Verdic
             "accept_len_interval": measured["accept_len_interval"],
             "break_even_len": _rounded(evidence.break_even_len),
             "useful_speedup": USEFUL_SPEEDUP,
+            "possible_speedup": round(served.accept_len * POSSIBLE_SPEEDUP, 4),
             "speedup": _rounded(evidence.speedup),
             "tok_s": _rounded(evidence.tok_s),
             "tok_s_no_draft": _rounded(evidence.tok_s_no_draft),
@@ -134,11 +139,16 @@ def _by_speed(evidence: Evidence, first: float, at_first: str) -> tuple[str, str
                 f"Undertrained: {short}. The speed without a draft is unknown; measure it to learn what it is worth.",
             )
         return INSUFFICIENT, f"Insufficient evidence: {at_first}, but the speed without a draft is unknown; measure it."
-    low, high = served.accept_len_interval
     speeds = (
         f"{evidence.tok_s:.1f} tokens/s with the draft against {evidence.tok_s_no_draft:.1f} without at concurrency "
         f"{evidence.concurrency} ({speedup:.2f}×)"
     )
+    if speedup > served.accept_len * POSSIBLE_SPEEDUP:
+        return INSUFFICIENT, (
+            f"Insufficient evidence: {speeds}, more than an acceptance length of {served.accept_len:.2f} can give; "
+            f"something else used the machine while one of the two was measured. Evaluate again when it is idle."
+        )
+    low, high = served.accept_len_interval
     reached = f"{served.accept_len:.2f} ({low:.2f} to {high:.2f})"
     length = f"an acceptance length of {needed:.2f} would break even and the draft reaches {reached}"
     if speedup < 1 or (speedup < USEFUL_SPEEDUP and not weak):

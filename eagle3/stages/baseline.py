@@ -16,12 +16,17 @@ from eagle3.stages.serving import Prompt, RunningServer, heldout_prompts, measur
 
 FILE = "data/baseline.json"
 
+OWN_FILE = "evaluate/baseline.json"
+"""Where the stage evaluate puts one that it measures itself: the other file is an output of regenerate, and changing it would
+make that stage and all after it run again."""
+
 LOSSLESS_TOKENS = 48
 """Tokens compared of each answer at most: one stream is slow, and where rounding shows it shows early."""
 
 
 def measure(ctx: StageContext, server: RunningServer, *, stage: str = "regenerate") -> dict[str, Any]:
-    """Measure the plain ``server``, write ``data/baseline.json`` and return its content: ``tok_s_no_draft`` (tokens per
+    """Measure the plain ``server``, write it to ``data/baseline.json`` (``evaluate/baseline.json`` for
+    that stage) and return its content: ``tok_s_no_draft`` (tokens per
     second at ``evaluate.concurrency``), ``load`` and ``answers`` (single stream). ``stage``: whose progress it is.
 
     Raises StageError where a request fails and Stopped on a stop; the file is then not written.
@@ -50,7 +55,7 @@ def measure(ctx: StageContext, server: RunningServer, *, stage: str = "regenerat
         "load": load.to_json(),
         "answers": [answer.to_json() for answer in answers],
     }
-    rundir.write_json(ctx.path(FILE), found)
+    rundir.write_json(ctx.path(FILE if stage == "regenerate" else OWN_FILE), found)
     ctx.journal.event(
         "baseline",
         f"Without a draft: {load.tok_s:.1f} tokens/s on {load.requests} held-out prompts at concurrency {load.concurrency}.",
@@ -60,10 +65,12 @@ def measure(ctx: StageContext, server: RunningServer, *, stage: str = "regenerat
 
 def load(ctx: StageContext) -> dict[str, Any] | None:
     """The baseline on disk; None where there is none, or where it was measured on other prompts or under other settings."""
-    found = rundir.read_json(ctx.run_dir / FILE)
-    if not isinstance(found, dict) or found.get("key") != key(ctx, heldout_prompts(ctx, ctx.spec.evaluate.prompts)):
-        return None
-    return found
+    wanted = key(ctx, heldout_prompts(ctx, ctx.spec.evaluate.prompts))
+    for name in (FILE, OWN_FILE):
+        found = rundir.read_json(ctx.run_dir / name)
+        if isinstance(found, dict) and found.get("key") == wanted:
+            return found
+    return None
 
 
 def answers_of(found: dict[str, Any]) -> list[Answer]:

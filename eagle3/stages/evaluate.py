@@ -53,13 +53,13 @@ def run(ctx: StageContext) -> dict[str, Any]:
     """Measure and judge. Raises StageError where the draft is missing or not whole, the server cannot load it, or a request
     fails; Stopped on a stop."""
     draft = ctx.run_dir / "train" / "draft"
-    key = _key(ctx, draft_folder.check(draft).sha256)
-    if (whole := _left_whole(ctx, key)) is not None:
+    draft_sha256 = draft_folder.check(draft).sha256
+    plain = baseline.load(ctx)
+    if plain is not None and (whole := _left_whole(ctx, _key(ctx, draft_sha256, plain))) is not None:
         ctx.journal.event("evaluate", "The draft was evaluated before, under these settings; the figures stand.")
         return whole
-    plain = baseline.load(ctx)
     if plain is None:
-        ctx.journal.event("baseline", "There is no fitting data/baseline.json; a plain server is started for it.")
+        ctx.journal.event("baseline", "There is no baseline for these settings; a plain server is started to measure one.")
         with VllmServer(ctx, "plain", stage=STAGE) as server:
             plain = baseline.measure(ctx, server, stage=STAGE)
     with VllmServer(ctx, "draft", extra_args=speculative_args(ctx), stage=STAGE) as server:
@@ -68,7 +68,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     evidence = Evidence(acceptance, load.tok_s, float(plain["tok_s_no_draft"]), load.concurrency, lossless)
     verdict = judge(evidence, min_drafts=ctx.spec.evaluate.min_drafts, broken_below=ctx.spec.evaluate.broken_below)
     figures = {**_figures(ctx, evidence, load, plain, verdict), **about}
-    _write(ctx, figures, lossless, plain, key)
+    _write(ctx, figures, lossless, plain, _key(ctx, draft_sha256, plain))
     return figures
 
 
@@ -139,9 +139,9 @@ def _figures(ctx: StageContext, evidence: Evidence, load: Load, plain: dict[str,
     }
 
 
-def _key(ctx: StageContext, draft_sha256: str) -> str:
-    """A hash of the draft and the settings that the stage's files belong to."""
-    return hash_of({"draft": draft_sha256, **spec_part(ctx.spec)})
+def _key(ctx: StageContext, draft_sha256: str, plain: dict[str, Any]) -> str:
+    """A hash of the draft, the baseline and the settings that the stage's files belong to."""
+    return hash_of({"draft": draft_sha256, "baseline": plain, **spec_part(ctx.spec)})
 
 
 def _left_whole(ctx: StageContext, key: str) -> dict[str, Any] | None:

@@ -49,6 +49,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         ctx.spec,
         ctx.figures,
         run_id=ctx.run_dir.name,
+        target=model_card.hub_id(ctx.spec) or _from_home(ctx.model_dir),
         draft=asdict(facts),
         versions={**versions_here(), **ctx.figures.get("evaluate", {}).get("versions", {})},
     )
@@ -59,6 +60,14 @@ def run(ctx: StageContext) -> dict[str, Any]:
     ctx.journal.progress(STAGE, 1, 1, "folder")
     ctx.journal.event("export", f"The draft stands in {place}, {size_bytes / 1e6:.1f} MB, with its model card.")
     return {"path": str(place), "bytes": size_bytes, "parameters": facts.parameters, "draft_vocab_size": facts.draft_vocab_size}
+
+
+def _from_home(path: Path) -> str:
+    """The path with ``~`` for the home folder: the card must not tell who made it."""
+    try:
+        return f"~/{path.relative_to(Path.home())}"
+    except ValueError:
+        return str(path)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

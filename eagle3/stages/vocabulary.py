@@ -120,9 +120,7 @@ def _map(samples: list[Sample], folder: Path, size: int, target_size: int) -> tu
     frequencies = folder / "token_freq.pt"
     # speculators reuses a file that is there, whatever it was counted on.
     frequencies.unlink(missing_ok=True)
-    rows = [
-        {"input_ids": torch.tensor(sample.input_ids), "loss_mask": torch.tensor(sample.loss_mask)} for sample in samples
-    ]
+    rows = [{"input_ids": torch.tensor(sample.input_ids), "loss_mask": torch.tensor(sample.loss_mask)} for sample in samples]
     save_token_frequency_distribution(rows, frequencies)
     counted: dict[int, int] = torch.load(frequencies, weights_only=True)
     beyond = [token for token in counted if token >= target_size]
