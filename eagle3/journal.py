@@ -67,12 +67,28 @@ class Journal:
     def metrics(self, stage: str, step: int, *, split: str = "train", **values: Any) -> None:
         """Append a metric row. NaN and Inf become null: JSON has no word for them, and plots draw a gap."""
         self._seq += 1
-        row = {"v": 1, "attempt": self.attempt, "seq": self._seq, "t": self._clock(), "stage": stage, "split": split, "step": step}
+        row = {
+            "v": 1,
+            "attempt": self.attempt,
+            "seq": self._seq,
+            "t": self._clock(),
+            "stage": stage,
+            "split": split,
+            "step": step,
+        }
         rundir.append_line(self.run_dir / "metrics.jsonl", row | {k: _finite(v) for k, v in values.items()})
 
     def event(self, kind: str, text: str, *, level: str = "info", detail: str = "", **data: Any) -> None:
         """Append an event and say it in the log."""
-        row = {"v": 1, "attempt": self.attempt, "t": self._clock(), "kind": kind, "level": level, "actor": self._actor, "text": text}
+        row = {
+            "v": 1,
+            "attempt": self.attempt,
+            "t": self._clock(),
+            "kind": kind,
+            "level": level,
+            "actor": self._actor,
+            "text": text,
+        }
         if detail:
             row["detail"] = detail[-2000:]
         rundir.append_line(self.run_dir / "events.jsonl", row | data)

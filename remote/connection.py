@@ -43,7 +43,7 @@ class Where:
         if text.startswith("ssh://"):
             with contextlib.suppress(ValueError):
                 url = urlsplit(text)
-                if url.hostname and url.path in ("", "/"):
+                if url.hostname and url.path in ("", "/") and url.password is None:
                     return cls(url.hostname, url.port, url.username)
         else:
             user, _, host = text.rpartition("@")
@@ -277,7 +277,9 @@ class _Dialler:
         try:
             hosts.remember(known.name, key)
         except OSError as error:
-            text = f"The key of {known.name} cannot be remembered in {error.filename}: {error.strerror}. Make that folder writable."
+            text = (
+                f"The key of {known.name} cannot be remembered in {error.filename}: {error.strerror}. Make that folder writable."
+            )
             raise LinkError("refused", text) from error
 
     def _others(self, resolved: asyncssh.SSHClientConnectionOptions) -> Sequence[Path]:

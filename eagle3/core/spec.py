@@ -23,7 +23,8 @@ PositiveInt = Annotated[int, Field(ge=1)]
 class Section(BaseModel):
     """A part of the spec: unknown keys are refused, so that a typing error never becomes a default."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # validate_default: else a float field's default 30 is an int until it is read back, and the hash differs.
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 class Target(Section):
@@ -109,7 +110,9 @@ class Evaluate(Section):
     num_speculative_tokens: PositiveInt = 3
     lossless_prompts: PositiveInt = 4
     min_drafts: PositiveInt = Field(200, description="fewer drafts than this: the verdict is 'insufficient evidence'")
-    broken_below: float = Field(0.10, description="served position-0 acceptance under this means broken (layer ids, vocabulary, norms)")
+    broken_below: float = Field(
+        0.10, description="served position-0 acceptance under this means broken (layer ids, vocabulary, norms)"
+    )
 
 
 class RunSpec(Section):
@@ -117,10 +120,14 @@ class RunSpec(Section):
     size: str
     machine: str
     workspace: str = "~/eagle3"
-    worker_python: str = Field("", description="interpreter with transformers >= 5 and speculators; empty: the one that starts the run")
+    worker_python: str = Field(
+        "", description="interpreter with transformers >= 5 and speculators; empty: the one that starts the run"
+    )
     server_python: str = Field("", description="interpreter with vLLM; empty: worker_python")
     group: str | None = None
-    disk_floor_bytes: Annotated[int, Field(ge=0)] = Field(1 << 30, description="a stage pauses or stops before free space falls below")
+    disk_floor_bytes: Annotated[int, Field(ge=0)] = Field(
+        1 << 30, description="a stage pauses or stops before free space falls below"
+    )
     grace_s: Annotated[float, Field(ge=0)] = Field(30, description="seconds between TERM and KILL on a stop")
     device: Literal["cpu", "cuda"] = "cpu"
     target: Target
@@ -134,14 +141,11 @@ class RunSpec(Section):
 
     @model_validator(mode="after")
     def _counts_fit(self) -> RunSpec:
-        if self.evaluate.prompts > self.data.heldout_prompts:
-            raise ValueError(
-                f"evaluate.prompts ({self.evaluate.prompts}) must not exceed data.heldout_prompts ({self.data.heldout_prompts})"
-            )
-        if self.evaluate.lossless_prompts > self.evaluate.prompts:
-            raise ValueError(
-                f"evaluate.lossless_prompts ({self.evaluate.lossless_prompts}) must not exceed evaluate.prompts ({self.evaluate.prompts})"
-            )
+        served, heldout, lossless = self.evaluate.prompts, self.data.heldout_prompts, self.evaluate.lossless_prompts
+        if served > heldout:
+            raise ValueError(f"evaluate.prompts ({served}) must not exceed data.heldout_prompts ({heldout})")
+        if lossless > served:
+            raise ValueError(f"evaluate.lossless_prompts ({lossless}) must not exceed evaluate.prompts ({served})")
         return self
 
     def to_toml(self) -> str:

@@ -78,16 +78,21 @@ def _attempt(run_dir: Path, resume: bool, wanted: Optional[int]) -> int:
         return 1
     if not resume or (wanted is not None and wanted in numbers):
         return wanted if resume and wanted is not None else numbers[-1]
-    if state.summary(run_dir, time.time())["state"] in state.LIVE:
-        return numbers[-1]
-    return numbers[-1] + 1
+    last = state.summary(run_dir, time.time())  # its number too: another resume may have claimed one meanwhile
+    if last["state"] in state.LIVE:
+        return int(last["attempt"])
+    left = adopt.leftovers(run_dir, int(last["attempt"]))
+    if left:  # an engine that outlived its run still holds memory and ports
+        pids = ", ".join(str(pid) for pid, _ in left[:8])
+        raise VerbError("busy", f"Processes of the run {run_dir.name} are still alive: {pids}.", "Stop the run, then resume it.")
+    return int(last["attempt"]) + 1
 
 
 def _start_or_join(
     run_dir: Path, attempt: int, actor: str, secrets: Dict[str, str], own_plan: Optional[Dict[str, Any]]
 ) -> Dict[str, Any]:
     folder = state.attempt_dir(run_dir, attempt)
-    mode = run_dir.stat().st_mode & 0o770
+    mode = run_dir.stat().st_mode & 0o2770
     if rundir.claim(folder, mode):
         return _start(run_dir, attempt, actor, secrets, own_plan)
     deadline = time.monotonic() + START_WAIT_S
@@ -97,7 +102,7 @@ def _start_or_join(
         starting = rundir.read_object(folder / "starting.json")
         retries = sorted(folder.glob("retry-*"), key=lambda path: int(path.name[6:]))
         claimed_at = (retries[-1] if retries else folder).stat().st_mtime
-        held = any(identity.alive(starting.get(who) or {}) for who in ("launcher", "supervisor"))
+        held = identity.alive(starting.get("supervisor") or starting.get("launcher") or {})
         # The claimer is gone. What it had spawned may still be on its way, so look twice before starting again.
         gone = not held and time.time() - claimed_at > SETTLE_S and not adopt.find_or_adopt(run_dir, attempt)
         if gone and rundir.claim(folder / f"retry-{len(retries) + 1}", mode):
@@ -121,8 +126,7 @@ def _start(
             rundir.write_json(folder / "launch.json", own_plan)
         ack = _spawn_supervisor(run_dir, attempt, actor, secrets)
     except OSError as error:
-        # Nothing runs yet, so nothing half-made is left: the next launch finds the id free, or the attempt before.
-        shutil.rmtree(run_dir if attempt == 1 else folder, ignore_errors=True)
+        _remove(run_dir, attempt)
         raise from_os_error(error, f"starting the run {run_dir.name}") from error
     try:
         ready, _, _ = select.select([ack], [], [], START_WAIT_S)
@@ -134,10 +138,19 @@ def _start(
     if silent:
         text = f"The supervisor of {run_dir.name} has said nothing for {START_WAIT_S:.0f} s."
         raise VerbError("busy", text, "Ask again: it is safe to repeat.")
-    error_text = "The supervisor could not start."
-    record = ended_record(attempt, None, {}, survivors=[], error=error_text, now=time.time())
-    rundir.write_json(folder / "exit.json", record)
+    if not adopt.find_or_adopt(run_dir, attempt):
+        record = ended_record(attempt, None, {}, survivors=[], error="The supervisor could not start.", now=time.time())
+        try:
+            rundir.write_json(folder / "exit.json", record)
+        except OSError as error:  # the disk has filled up under it
+            _remove(run_dir, attempt)
+            raise from_os_error(error, f"starting the run {run_dir.name}") from error
     return _answer(run_dir, attempt, already=False)
+
+
+def _remove(run_dir: Path, attempt: int) -> None:
+    """Nothing of it runs, so nothing half-made is left: the next launch finds the id free, or the attempt before."""
+    shutil.rmtree(run_dir if attempt == 1 else state.attempt_dir(run_dir, attempt), ignore_errors=True)
 
 
 def _spawn_supervisor(run_dir: Path, attempt: int, actor: str, secrets: Dict[str, str]) -> int:
@@ -152,7 +165,7 @@ def _spawn_supervisor(run_dir: Path, attempt: int, actor: str, secrets: Dict[str
         os.write(secret_write, json.dumps(secrets).encode("ascii"))
         os.close(secret_write)
         secret_write = -1
-        arguments = ["supervise", str(run_dir), "--attempt", str(attempt), "--detach", "--actor", actor]
+        arguments = ["supervise", str(run_dir), "--attempt", str(attempt), "--detach", f"--actor={actor}"]
         arguments += ["--ack-fd", str(ack_write), "--secret-fd", str(secret_read)]
         env = detach.child_environment(marker(run_dir, attempt))
         detach.spawn(arguments, log=log, cwd=run_dir, env=env, pass_fds=(ack_write, secret_read))

@@ -154,7 +154,7 @@ def _elsewhere(folder: Path, started: Dict[str, Any], now: float) -> Tuple[str, 
 
 
 def _not_started(folder: Path, starting: Dict[str, Any], now: float) -> Tuple[str, str]:
-    if any(identity.alive(starting.get(who) or {}) for who in ("launcher", "supervisor")):
+    if identity.alive(starting.get("supervisor") or starting.get("launcher") or {}):
         return "starting", "starting"
     try:
         since = starting.get("t") or folder.stat().st_mtime

@@ -1,0 +1,247 @@
+"""The command line in the container: ``eagle3 run|resume|stop|status|ls|spec|target``. Thin: it asks the runner.
+
+Exit codes: 0 fine, 1 a run failed, 2 wrong usage. Nothing here imports torch; the worker does, in its own process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from eagle3.core.launching import launch_request, new_run_id
+from eagle3.core.presets import SpecError, parse_override, resolve
+from eagle3.core.records import LIVE_STATES, RunSummary
+from eagle3.core.spec import RunSpec
+from eagle3.core.wording import STATE_WORDS, progress_line, result_of
+
+EXIT_FAILED, EXIT_USAGE = 1, 2
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+Workspace = Annotated[str, typer.Option(help="folder that holds the runs")]
+RunId = Annotated[str, typer.Argument(help="run id, as `eagle3 ls` shows it")]
+Size = Annotated[str, typer.Option(help="preset of numbers")]
+Target = Annotated[str, typer.Option(help="preset of the target model")]
+Machine = Annotated[str, typer.Option(help="preset of the machine")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="override a field; repeatable")]
+
+DEFAULT_WORKSPACE = "~/eagle3"
+
+
+def fail(text: str, code: int = EXIT_FAILED, *, as_json: bool = False) -> typer.Exit:
+    """Say one sentence on stderr (and as JSON on stdout where asked) and give back the exit."""
+    typer.echo(text, err=True)
+    if as_json:
+        typer.echo(json.dumps({"error": text}))
+    return typer.Exit(code)
+
+
+def spec_of(size: str, target: str, machine: str, overrides: list[str] | None, **more: Any) -> RunSpec:
+    try:
+        pairs = dict(parse_override(text) for text in overrides or [])
+        return resolve(size, target, machine, {**more, **pairs})
+    except SpecError as error:
+        raise fail(str(error), EXIT_USAGE) from error
+
+
+@app.command()
+def run(
+    size: Size = "pilot",
+    target: Target = "smollm2-135m",
+    machine: Machine = "cpu",
+    overrides: Overrides = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    run_id: Annotated[str | None, typer.Option(help="the launch's idempotency key; made up when left out")] = None,
+    detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
+    as_json: Json = False,
+) -> None:
+    """Start a run, then follow it; hanging up ends only the follower."""
+    spec = spec_of(size, target, machine, overrides, workspace=workspace)
+    name = run_id or new_run_id(spec, time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2))
+    start(spec.workspace, name, spec, resume=False, detach=detach, as_json=as_json)
+
+
+@app.command()
+def resume(
+    run_id: RunId,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
+    as_json: Json = False,
+) -> None:
+    """Start the next attempt of a run that has ended; finished stages are not repeated."""
+    spec_file = directory(workspace, run_id) / "spec.toml"
+    try:
+        spec = RunSpec.from_toml(spec_file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise fail(f"{spec_file} cannot be read: {error.strerror}.", as_json=as_json) from error
+    start(workspace, run_id, spec, resume=True, detach=detach, as_json=as_json)
+
+
+@app.command()
+def stop(
+    run_id: RunId,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    mode: Annotated[str, typer.Option(help="now, or after-checkpoint")] = "now",
+    as_json: Json = False,
+) -> None:
+    """Stop a run: now (TERM, grace, KILL) or after its next checkpoint."""
+    from eagle3.runner import verbs
+
+    if mode not in ("now", "after-checkpoint"):
+        raise fail(f"'{mode}' is not a way to stop; say --mode now or --mode after-checkpoint.", EXIT_USAGE, as_json=as_json)
+    try:
+        reply = verbs.handle("stop", {"workspace": workspace, "run_id": run_id, "mode": mode, "actor": actor()})
+    except verbs.VerbError as error:
+        raise fail(str(error), as_json=as_json) from error
+    typer.echo(json.dumps(reply) if as_json else f"Asked {run_id} to stop ({mode}).")
+
+
+@app.command()
+def status(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: Json = False) -> None:
+    """What is known of one run."""
+    summary = summary_of(directory(workspace, run_id))
+    if as_json:
+        typer.echo(summary.model_dump_json())
+        return
+    typer.echo(progress_line(summary))
+    if summary.state_text:
+        typer.echo(summary.state_text)
+
+
+@app.command("ls")
+def list_runs(workspace: Workspace = DEFAULT_WORKSPACE, as_json: Json = False) -> None:
+    """Every run of a workspace, newest first."""
+    from eagle3.runner import verbs
+
+    runs = [RunSummary.model_validate(r) for r in verbs.handle("list", {"workspace": workspace})["runs"]]
+    if as_json:
+        typer.echo(json.dumps([r.model_dump() for r in runs]))
+        return
+    if not runs:
+        typer.echo(f"No runs in {workspace} yet; `eagle3 run` starts one.")
+    for summary in runs:
+        typer.echo(progress_line(summary))
+
+
+@app.command()
+def spec(
+    size: Size = "pilot",
+    target: Target = "smollm2-135m",
+    machine: Machine = "cpu",
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """The resolved RunSpec, as a run would be started with it."""
+    resolved = spec_of(size, target, machine, overrides)
+    typer.echo(resolved.model_dump_json() if as_json else resolved.to_toml())
+
+
+@app.command()
+def target(name: Annotated[str, typer.Argument(help="preset of the target model")]) -> None:
+    """Bring a target onto this machine, once."""
+    from eagle3.targets import TargetError, obtain
+
+    try:
+        obtain(name, typer.echo)
+    except SpecError as error:
+        raise fail(str(error), EXIT_USAGE) from error
+    except TargetError as error:
+        raise fail(str(error)) from error
+
+
+@app.command(hidden=True)
+def work(run_dir: Path) -> None:
+    """The worker of one attempt; started by the supervisor."""
+    from eagle3.work import work as work_on
+
+    raise typer.Exit(work_on(run_dir.resolve()))
+
+
+def start(workspace: str, run_id: str, spec: RunSpec, *, resume: bool, detach: bool, as_json: bool) -> None:
+    """Launch or resume through the runner, then follow."""
+    from eagle3.runner import verbs
+
+    # The worker must find this very package, installed or not.
+    home = str(Path(__file__).resolve().parent.parent)
+    request = {
+        "workspace": workspace,
+        "run_id": run_id,
+        "spec_toml": spec.to_toml(),
+        "launch": launch_request(spec, default_python=sys.executable, pythonpath=home),
+        "report": None,
+        "actor": actor(),
+        "resume": resume,
+    }
+    try:
+        ack = verbs.handle("launch", request)
+    except verbs.VerbError as error:
+        raise fail(str(error), as_json=as_json) from error
+    run_dir = Path(ack["run_dir"])
+    typer.echo(
+        f"{run_id} {'goes on' if resume else 'has started'} in {run_dir} (attempt {ack['attempt']}).", err=detach and as_json
+    )
+    if detach:
+        if as_json:
+            typer.echo(json.dumps(ack))
+        return
+    follow(run_dir, as_json=as_json)
+
+
+def follow(run_dir: Path, *, as_json: bool, every_s: float = 5.0) -> None:
+    """Print a progress line every few seconds until the run has ended, then its result."""
+    line = ""
+    try:
+        while (summary := summary_of(run_dir)).state in LIVE_STATES:
+            if (now_line := progress_line(summary)) != line:
+                typer.echo(line := now_line)
+            time.sleep(every_s)
+    except KeyboardInterrupt:
+        typer.echo(f"\nNo longer following; {run_dir.name} goes on. `eagle3 stop {run_dir.name}` stops it.")
+        return
+    from eagle3.runner import rundir
+
+    result = result_of(summary, rundir.read_json(run_dir / "result.json") if summary.state == "finished" else None)
+    if as_json:
+        typer.echo(result.model_dump_json(exclude={"v"}))
+    else:
+        typer.echo(f"{run_dir.name}: {STATE_WORDS[summary.state]}. {result.verdict_text}")
+    if summary.state != "finished":
+        typer.echo(f"Its log: {run_dir / 'attempts' / str(summary.attempt) / 'run.log'}", err=True)
+        raise typer.Exit(EXIT_FAILED)
+
+
+def directory(workspace: str, run_id: str) -> Path:
+    """A run's folder; ends the command with one sentence where there is none."""
+    from eagle3.runner import rundir
+
+    try:
+        path = rundir.run_path(workspace, run_id)
+    except ValueError as error:
+        raise fail(str(error), EXIT_USAGE) from error
+    if not path.is_dir():
+        raise fail(f"There is no run {run_id} in {workspace}; `eagle3 ls` shows the runs.")
+    return Path(path)
+
+
+def summary_of(run_dir: Path) -> RunSummary:
+    from eagle3.runner import state
+
+    return RunSummary.model_validate(state.summary(run_dir, time.time()))
+
+
+def actor() -> str:
+    """Who is asking, for events and records."""
+    return f"{os.environ.get('USER') or os.getuid()}@{os.uname().nodename}"
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

@@ -1,0 +1,37 @@
+"""What a launch needs of a spec, in the runner's plain words. Shared by every way to start a run: the bare
+shell, SSH and a batch system all hand this to ``runner.launch``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from eagle3.core.spec import STAGES, RunSpec
+
+
+def new_run_id(spec: RunSpec, stamp: str, salt: str) -> str:
+    """A run id such as ``pilot-20261130-101500-ab12``: the launch's idempotency key, so make it once per intent.
+
+    ``stamp`` is the local time as YYYYmmdd-HHMMSS, ``salt`` a few random characters.
+    """
+    size = re.sub(r"[^a-z0-9-]", "-", spec.size.lower()) or "run"
+    return f"{size}-{stamp}-{salt}"[:64]
+
+
+def launch_request(spec: RunSpec, *, default_python: str, pythonpath: str) -> dict[str, Any]:
+    """The ``launch`` argument of ``runner.launch`` (it becomes ``launch.json``).
+
+    ``default_python`` runs the worker where the spec names none; ``pythonpath`` is the folder from which it imports
+    ``eagle3`` (empty where the interpreter has it installed).
+    """
+    return {
+        "v": 1,
+        "argv": [spec.worker_python or default_python, "-m", "eagle3", "work", "{run_dir}"],
+        "env": {},
+        "pythonpath": pythonpath,
+        "grace_s": spec.grace_s,
+        "group": spec.group,
+        "label": {"size": spec.size, "target": spec.target.name, "machine": spec.machine},
+        "stage_names": list(STAGES),
+        "spec_hash": spec.hash,
+    }

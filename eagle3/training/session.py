@@ -1,0 +1,181 @@
+"""One attempt at training one draft: builds what is needed, goes on from a checkpoint, reports, and finishes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from typing import Any
+
+import torch
+from speculators.models.eagle3.core import Eagle3DraftModel
+from speculators.train.trainer import TrainerConfig
+
+from eagle3.core.spec import hash_of
+from eagle3.runner import rundir
+from eagle3.stages import train as stage
+from eagle3.stages.context import StageContext, Stopped
+from eagle3.training import draft, heldout, losses
+from eagle3.training.checkpoint import CheckpointStore
+from eagle3.training.dataset import Collate, StatesDataset, train_loader
+from eagle3.training.samples import read_samples
+from eagle3.training.trainer import DraftTrainer, StepRow
+
+LAST_LOSSES = 10
+
+
+class Session:
+    """Everything of one attempt. ``run`` gives the stage's figures."""
+
+    def __init__(self, ctx: StageContext) -> None:
+        spec = ctx.spec
+        self.ctx = ctx
+        self.device = torch.device(spec.device, 0) if spec.device == "cuda" else torch.device("cpu")
+        self.compute = getattr(torch, spec.train.dtype)
+        samples = read_samples(ctx.run_dir / "data" / "samples.jsonl")
+        pack, states = spec.train.pack_tokens, ctx.run_dir / "states"
+        dataset = StatesDataset(samples["train"], states, pack, self.compute)
+        self.heldout = StatesDataset(samples["heldout"], states, pack, self.compute)
+        self._say_truncated(dataset, pack)
+        self.collate = Collate(pack, spec.target.hidden_size, self.compute, trim=self.device.type == "cpu")
+        model = draft.build(spec, ctx.model_dir, ctx.run_dir / "vocabulary")
+        self.call, _ = Eagle3DraftModel.get_trainer_kwargs(
+            loss_fn="kl_div", loss_implementation="fused", ttt_steps=spec.train.ttt_steps, ttt_step_loss_decay=1.0
+        )
+        if self.device.type == "cpu":  # the fused losses are Triton kernels
+            self.call["loss_config"] = {"kl_div": (losses.kl_div, 1.0)}
+        self.store = CheckpointStore(ctx.run_dir / "train" / "checkpoints", self._signature(), spec.train.keep_last)
+        config = TrainerConfig(
+            lr=spec.train.learning_rate,
+            num_epochs=1,
+            save_path=str(self.store.folder),
+            train_call_kwargs=self.call,
+            optimizer=spec.train.optimizer,
+            muon_lr=spec.train.learning_rate,
+            scheduler_warmup_steps=spec.train.warmup_steps,
+            hidden_states_dtype=self.compute,
+            max_steps=spec.train.max_steps,
+        )
+        loader = train_loader(dataset, self.collate, spec.train.seed, workers=0 if self.device.type == "cpu" else 4)
+        self.trainer = DraftTrainer(model, config, loader, self.device, self._on_step)
+        self.losses: deque[float] = deque(maxlen=LAST_LOSSES)
+        self.tokens = self.seconds = 0.0
+        self.saved_step = -1
+
+    def run(self) -> dict[str, Any]:
+        ctx, total = self.ctx, self.ctx.spec.train.max_steps
+        checkpoint = self.store.newest()
+        floor = self._floor(fresh=checkpoint is None)
+        resumed_from = None
+        if checkpoint is not None:
+            self.trainer.restore(checkpoint)
+            self.losses.extend(checkpoint.load(torch.device("cpu"))[1]["losses"])
+            resumed_from = self.saved_step = checkpoint.step
+            ctx.journal.event("train-resumed", f"Training goes on from the checkpoint of step {resumed_from} of {total}.")
+        ctx.check_stop()
+        ctx.journal.restart_rate()
+        ctx.journal.progress("train", self.trainer.steps_done, total, "steps")
+        self.trainer.run()
+        if self.saved_step != total:
+            self._save()
+        val = self._validate(total)
+        draft.save(self.trainer.model, ctx.run_dir / "train" / "draft", self._saved_dtype())
+        self._judge(val, floor)
+        return {
+            "steps": total,
+            "loss": sum(self.losses) / len(self.losses) if self.losses else None,
+            "val": val.figures(),
+            "untrained": floor,
+            "tok_s": self.tokens / self.seconds if self.seconds else None,
+            "resumed_from": resumed_from,
+        }
+
+    def _on_step(self, row: StepRow) -> None:
+        """Between two steps: tell, save, validate, and stop where it was asked for."""
+        ctx, train = self.ctx, self.ctx.spec.train
+        self.losses.append(row.loss)
+        self.tokens += row.tokens
+        self.seconds += row.seconds
+        ctx.journal.metrics(
+            "train",
+            row.step,
+            loss=row.loss,
+            loss_pos=row.loss_pos,
+            acc_pos=row.acc_pos,
+            accept_len=row.accept_len,
+            lr=row.lr,
+            grad_norm=row.grad_norm,
+            tok_s=row.tokens / row.seconds if row.seconds else None,
+        )
+        ctx.journal.progress("train", row.step, train.max_steps, "steps", force=row.step == train.max_steps)
+        if row.step % train.checkpoint_every_steps == 0 or row.step == train.max_steps:
+            self._save()
+        if ctx.stop_requested():
+            if self.saved_step != row.step:
+                self._save()
+            ctx.journal.event("train-stopped", f"Training stopped after step {row.step} of {train.max_steps}; it is saved.")
+            raise Stopped
+        if row.step % train.validate_every_steps == 0 and row.step != train.max_steps:
+            self._validate(row.step)
+
+    def _save(self) -> None:
+        weights = self.trainer.trainable()
+        # Weights and AdamW's two moments, in float32.
+        self.ctx.check_disk(more_bytes=3 * 4 * sum(weight.numel() for weight in weights.values()))
+        step = self.trainer.steps_done
+        self.store.save(step, weights, self.trainer.state() | {"losses": list(self.losses)})
+        self.saved_step = step
+
+    def _validate(self, step: int) -> heldout.Heldout:
+        found = self._evaluate()
+        self.ctx.journal.metrics("train", step, split="val", **found.figures())
+        return found
+
+    def _evaluate(self) -> heldout.Heldout:
+        return heldout.evaluate(self.trainer.model, self.heldout, self.collate, self.call, self.device, self.compute)
+
+    def _floor(self, *, fresh: bool) -> dict[str, Any]:
+        """The untrained draft and its held-out figures; made before the first step, kept by a resume."""
+        folder = self.ctx.run_dir / "train"
+        kept = rundir.read_object(folder / "floor.json")
+        if not fresh and kept and (folder / "untrained" / "model.safetensors").is_file():
+            return {name: value for name, value in kept.items() if name != "v"}
+        folder.mkdir(parents=True, exist_ok=True)
+        draft.save(self.trainer.model, folder / "untrained", self._saved_dtype())
+        found = self._evaluate()
+        rundir.write_json(folder / "floor.json", {"v": 1} | found.figures())
+        self.ctx.journal.metrics("train", 0, split="val", **found.figures())
+        return found.figures()
+
+    def _saved_dtype(self) -> torch.dtype:
+        """What the draft is stored in: the precision in which the target is served."""
+        return torch.float32 if self.ctx.spec.target.dtype == "float32" else torch.bfloat16
+
+    def _signature(self) -> str:
+        """Hash of all that must be the same for a checkpoint to be gone on from."""
+        ctx = self.ctx
+        made_from = {
+            name: hashlib.sha256((ctx.run_dir / name).read_bytes()).hexdigest()
+            for name in ("data/samples.jsonl", "vocabulary/d2t.npy")
+        }
+        return hash_of({"spec": stage.spec_part(ctx.spec), "files": made_from})
+
+    def _say_truncated(self, dataset: StatesDataset, pack_tokens: int) -> None:
+        longer = sum(length > pack_tokens for length in dataset.approx_lengths)
+        if longer:
+            self.ctx.journal.event(
+                "samples-truncated",
+                f"{longer} training samples are longer than a pack of {pack_tokens} tokens and lose their end; "
+                "raise train.pack_tokens.",
+                level="warn",
+            )
+
+    def _judge(self, val: heldout.Heldout, floor: dict[str, Any]) -> None:
+        """Say where the draft has learnt nothing: with so little the cause is elsewhere than in the training."""
+        first = val.acc_pos[0]
+        if first < self.ctx.spec.evaluate.broken_below or first <= floor["acc_pos"][0]:
+            self.ctx.journal.event(
+                "draft-weak",
+                f"The draft is right at the first position for {first:.1%} of {val.tokens} held-out tokens "
+                f"({floor['acc_pos'][0]:.1%} untrained); check target.auxiliary_layers and the vocabulary, or train longer.",
+                level="warn",
+            )

@@ -1,0 +1,234 @@
+"""The worker: runs the stages of one run in order, skipping what an earlier attempt left whole.
+
+Started by the supervisor as ``python -m eagle3 work RUN_DIR``. Exit codes: 0 finished, 75 stopped cleanly (resume
+goes on from here), 1 failed with the reason in the last error event.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from eagle3 import __version__
+from eagle3.core.records import StageRecord
+from eagle3.core.spec import STAGES, RunSpec, hash_of
+from eagle3.core.wording import duration
+from eagle3.journal import Journal
+from eagle3.runner import rundir
+from eagle3.stages.context import StageContext, StageError, Stopped
+from eagle3.targets import model_dir
+
+EXIT_FINISHED, EXIT_FAILED, EXIT_STOPPED = 0, 1, 75
+
+UPSTREAM = {
+    "prepare": (),
+    "regenerate": ("prepare",),
+    "extract": ("regenerate",),
+    "vocabulary": ("regenerate",),
+    "train": ("extract", "vocabulary"),
+    "evaluate": ("regenerate", "train"),
+    "export": ("train", "evaluate"),
+}
+"""Whose outputs a stage reads: a stage runs again when one of these changed."""
+
+
+class StopFlag:
+    """Whether the operator wants this attempt to end: SIGTERM, or a ``stop.json`` for this attempt."""
+
+    def __init__(self, run_dir: Path, attempt: int) -> None:
+        self._file = run_dir / "stop.json"
+        self._attempt = attempt
+        self._signalled = False
+
+    def install(self) -> None:
+        """Turn TERM and INT into the flag. A second one ends the process at once."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._signalled:
+            raise SystemExit(EXIT_STOPPED)
+        self._signalled = True
+
+    def __call__(self) -> bool:
+        if self._signalled:
+            return True
+        order = rundir.read_json(self._file)
+        return isinstance(order, dict) and order.get("attempt", self._attempt) == self._attempt
+
+
+def work(run_dir: Path) -> int:
+    """Run every stage that still has to run; returns the exit code."""
+    attempt = int(os.environ.get("EAGLE3_ATTEMPT", "1"))
+    journal = Journal(run_dir, attempt)
+    started = time.time()
+    stage = "start"
+    try:
+        spec = RunSpec.from_toml((run_dir / "spec.toml").read_text(encoding="utf-8"))
+        stop = StopFlag(run_dir, attempt)
+        stop.install()
+        worker_python = spec.worker_python or sys.executable
+        ctx = StageContext(
+            run_dir=run_dir,
+            spec=spec,
+            journal=journal,
+            model_dir=model_dir(spec.target.model),
+            worker_python=worker_python,
+            server_python=spec.server_python or worker_python,
+            stop_requested=stop,
+        )
+        journal.event("attempt", f"Attempt {attempt} works on {spec.size} of {spec.target.name} (spec {spec.hash}).")
+        for stage in STAGES:
+            run_stage(ctx, stage, importlib.import_module(f"eagle3.stages.{stage}"))
+        finish(ctx, started)
+    except Stopped:
+        journal.event(
+            "stopped", f"Stopped in {stage} after {duration(time.time() - started)}; resume goes on from what is whole."
+        )
+        return EXIT_STOPPED
+    except StageError as error:
+        journal.event("failed", f"{stage}: {error}", level="error", detail=error.detail, stage=stage)
+        return EXIT_FAILED
+    except OSError as error:
+        hint = " Free some space, then resume the run." if error.errno == 28 else ""
+        journal.event("failed", f"{stage}: {error}.{hint}", level="error", detail=traceback.format_exc(), stage=stage)
+        return EXIT_FAILED
+    except Exception as error:  # noqa: BLE001 - the last resort: whatever it was, the operator reads it in one place
+        traceback.print_exc(file=sys.stdout)
+        text = f"{stage}: {type(error).__name__}: {str(error).strip() or 'no message'}"
+        journal.event("failed", text[:600], level="error", detail=traceback.format_exc(), stage=stage)
+        return EXIT_FAILED
+    return EXIT_FINISHED
+
+
+def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
+    """Run one stage and write its record, or take over the record of an earlier attempt that is still true."""
+    record_path = ctx.path("stages", f"{name}.json")
+    inputs = inputs_hash(ctx, name, module)
+    record = rundir.read_json(record_path)
+    if record:
+        why = stale(ctx, StageRecord.model_validate(record), inputs, module)
+        if not why:
+            ctx.figures[name] = record["figures"]
+            ctx.journal.event(
+                "stage-skipped", f"{name} is whole from attempt {record['attempt']}; it is not repeated.", stage=name
+            )
+            return
+        ctx.journal.event("stage-again", f"{name} runs again: {why}.", level="warn", stage=name)
+        record_path.unlink()
+    ctx.check_stop()
+    ctx.journal.event("stage-started", f"{name} starts.", stage=name)
+    ctx.journal.restart_rate()
+    since = time.time()
+    figures: dict[str, Any] = module.run(ctx)
+    seconds = time.time() - since
+    ctx.figures[name] = figures
+    rundir.write_json(
+        record_path,
+        {
+            "v": 1,
+            "stage": name,
+            "attempt": ctx.journal.attempt,
+            "inputs": inputs,
+            "spec_hash": ctx.spec.hash,
+            "outputs": outputs(ctx.run_dir, module.OUTPUTS),
+            "figures": figures,
+            "seconds": round(seconds, 2),
+            "t": time.time(),
+        },
+    )
+    ctx.journal.event("stage-finished", f"{name} took {duration(seconds)}.", stage=name)
+
+
+def inputs_hash(ctx: StageContext, name: str, module: ModuleType) -> str:
+    """What the stage's result depends on: its part of the spec and what the stages before it left."""
+    spec_part: Callable[[RunSpec], dict[str, Any]] = module.spec_part
+    upstream = {}
+    for before in UPSTREAM[name]:
+        record = rundir.read_json(ctx.run_dir / "stages" / f"{before}.json") or {}
+        upstream[before] = {path: entry["sha256"] for path, entry in record.get("outputs", {}).items()}
+    return hash_of({"stage": name, "spec": spec_part(ctx.spec), "upstream": upstream})
+
+
+def stale(ctx: StageContext, record: StageRecord, inputs: str, module: ModuleType) -> str:
+    """Why a finished stage cannot be taken over as it is; empty where it can."""
+    if record.inputs != inputs:
+        return "what it was made from has changed"
+    now = outputs(ctx.run_dir, module.OUTPUTS)
+    for path, entry in record.outputs.items():
+        if path not in now:
+            return f"{path} is gone"
+        if now[path]["sha256"] != entry["sha256"]:
+            return f"{path} is not what it left"
+    whole: Callable[[StageContext], str] | None = getattr(module, "whole", None)
+    return whole(ctx) if whole else ""
+
+
+def outputs(run_dir: Path, patterns: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of every file that the patterns (globs inside the run directory) match."""
+    found: dict[str, dict[str, Any]] = {}
+    for pattern in patterns:
+        for path in sorted(run_dir.glob(pattern)):
+            for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+                if file.is_file():
+                    with file.open("rb") as stream:
+                        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+                    found[str(file.relative_to(run_dir))] = {"bytes": file.stat().st_size, "sha256": digest}
+    return found
+
+
+def finish(ctx: StageContext, started: float) -> None:
+    """Write ``result.json`` and the summaries that people read."""
+    records = {name: rundir.read_json(ctx.run_dir / "stages" / f"{name}.json") for name in STAGES}
+    train, evaluate = ctx.figures["train"], ctx.figures["evaluate"]
+    result = {
+        "v": 1,
+        "run_id": ctx.run_dir.name,
+        "run_dir": str(ctx.run_dir),
+        "state": "finished",
+        "wall_s": round(time.time() - first_start(ctx.run_dir, started), 1),
+        "stages": {name: record["seconds"] for name, record in records.items()},
+        "val": train["val"],
+        "untrained": train["untrained"],
+        "served": evaluate["served"],
+        "lossless": evaluate["lossless"],
+        "verdict": evaluate["verdict"],
+        "verdict_text": evaluate["verdict_text"],
+        "thresholds": evaluate["thresholds"],
+        "spec_hash": ctx.spec.hash,
+        "eagle3": __version__,
+        "attempts": ctx.journal.attempt,
+    }
+    rundir.write_json(ctx.run_dir / "result.json", result)
+    note(ctx, result)
+    ctx.journal.event("finished", f"Finished: {evaluate['verdict_text']}")
+
+
+def first_start(run_dir: Path, default: float) -> float:
+    """When the run's first attempt began: the wall time of a resumed run counts its interruptions too."""
+    first = rundir.read_json(run_dir / "attempts" / "1" / "started.json") or {}
+    return float(first.get("t", default))
+
+
+def note(ctx: StageContext, result: dict[str, Any]) -> None:
+    """Append the summary to the run's and the workspace's NOTES.md, one write each, so that edits by people stay."""
+    served, val = result["served"], result["val"]
+    text = (
+        f"\n## {result['run_id']} ({time.strftime('%Y-%m-%d %H:%M')})\n"
+        f"{ctx.spec.size} of {ctx.spec.target.name} on {ctx.spec.machine}: {result['verdict_text']}\n"
+        f"Served acceptance length {served['accept_len']} over {served['drafts']} drafts on {served['prompts']} prompts; "
+        f"simulated (held-out) {val['accept_len']}; untrained position 0 {result['untrained']['acc_pos'][0]}. "
+        f"Wall {duration(result['wall_s'])}.\n"
+    )
+    for place in (ctx.run_dir, ctx.run_dir.parent.parent):
+        with (place / "NOTES.md").open("a", encoding="utf-8") as file:
+            file.write(text)

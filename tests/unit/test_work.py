@@ -1,0 +1,134 @@
+"""The worker's bookkeeping: what runs, what is taken over, and what makes a stage run again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eagle3 import work
+from eagle3.core.presets import resolve
+from eagle3.journal import Journal
+from eagle3.stages.context import StageContext, StageError, Stopped
+
+
+def context(run_dir: Path, attempt: int = 1, stop: Callable[[], bool] = lambda: False, **overrides: Any) -> StageContext:
+    return StageContext(
+        run_dir=run_dir,
+        spec=resolve("smoke", "smollm2-135m", "cpu", overrides),
+        journal=Journal(run_dir, attempt),
+        model_dir=run_dir,
+        worker_python="python3",
+        server_python="python3",
+        stop_requested=stop,
+    )
+
+
+class FakeStage(SimpleNamespace):
+    """A stage that writes one file and counts how often it ran."""
+
+    def __init__(self, text: str = "made") -> None:
+        super().__init__(OUTPUTS=("data/out.txt",), runs=0, text=text)
+
+    def spec_part(self, spec: Any) -> dict[str, Any]:
+        return {"steps": spec.train.max_steps}
+
+    def run(self, ctx: StageContext) -> dict[str, Any]:
+        self.runs += 1
+        ctx.path("data", "out.txt").write_text(self.text)
+        return {"n": self.runs}
+
+
+def record(run_dir: Path) -> dict[str, Any]:
+    return dict(json.loads((run_dir / "stages" / "prepare.json").read_text()))
+
+
+def test_a_finished_stage_is_not_repeated_and_its_figures_are_taken_over(tmp_path: Path) -> None:
+    stage = FakeStage()
+    work.run_stage(context(tmp_path), "prepare", stage)
+    later = context(tmp_path, attempt=2)
+    work.run_stage(later, "prepare", stage)
+    assert stage.runs == 1
+    assert later.figures["prepare"] == {"n": 1}
+    assert record(tmp_path)["attempt"] == 1
+
+
+@pytest.mark.parametrize("harm", ["delete", "change"])
+def test_a_stage_whose_output_is_gone_or_changed_runs_again(tmp_path: Path, harm: str) -> None:
+    stage = FakeStage()
+    work.run_stage(context(tmp_path), "prepare", stage)
+    out = tmp_path / "data" / "out.txt"
+    if harm == "delete":
+        out.unlink()
+    else:
+        out.write_text("torn")
+    work.run_stage(context(tmp_path, attempt=2), "prepare", stage)
+    assert stage.runs == 2
+    assert out.read_text() == "made"
+    assert "runs again" in (tmp_path / "events.jsonl").read_text()
+
+
+def test_a_stage_runs_again_when_its_part_of_the_spec_changes(tmp_path: Path) -> None:
+    stage = FakeStage()
+    work.run_stage(context(tmp_path), "prepare", stage)
+    work.run_stage(context(tmp_path, **{"train.max_steps": 999}), "prepare", stage)
+    assert stage.runs == 2
+
+
+def test_a_stage_runs_again_when_what_it_reads_changes(tmp_path: Path) -> None:
+    first, second = FakeStage(), FakeStage()
+    second.OUTPUTS = ("data/second.txt",)
+    for _ in range(2):
+        work.run_stage(context(tmp_path), "prepare", first)
+        work.run_stage(context(tmp_path), "regenerate", second)
+    assert second.runs == 1
+    first.text = "other"
+    (tmp_path / "stages" / "prepare.json").unlink()
+    work.run_stage(context(tmp_path), "prepare", first)
+    work.run_stage(context(tmp_path), "regenerate", second)
+    assert second.runs == 2
+
+
+def test_a_stop_before_a_stage_leaves_it_unstarted(tmp_path: Path) -> None:
+    stage = FakeStage()
+    with pytest.raises(Stopped):
+        work.run_stage(context(tmp_path, stop=lambda: True), "prepare", stage)
+    assert stage.runs == 0
+    assert not (tmp_path / "stages" / "prepare.json").exists()
+
+
+def test_a_stage_that_fails_leaves_no_record(tmp_path: Path) -> None:
+    stage = FakeStage()
+    stage.OUTPUTS = ()
+
+    def run(ctx: StageContext) -> dict[str, Any]:
+        raise StageError("no")
+
+    stage.run = run
+    with pytest.raises(StageError):
+        work.run_stage(context(tmp_path), "prepare", stage)
+    assert not (tmp_path / "stages" / "prepare.json").exists()
+
+
+def test_a_stop_order_of_an_earlier_attempt_does_not_stop_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / "stop.json").write_text(json.dumps({"mode": "after-checkpoint", "attempt": 1}))
+    assert work.StopFlag(tmp_path, 1)()
+    assert not work.StopFlag(tmp_path, 2)()
+
+
+def test_a_run_whose_spec_cannot_be_read_fails_with_one_event(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text('v = 1\nsize = "smoke"\n')
+    assert work.work(tmp_path) == work.EXIT_FAILED
+    last = json.loads((tmp_path / "events.jsonl").read_text().splitlines()[-1])
+    assert last["kind"] == "failed"
+    assert last["level"] == "error"
+
+
+def test_a_full_disk_is_said_with_what_is_free_and_what_is_needed(tmp_path: Path) -> None:
+    ctx = context(tmp_path, disk_floor_bytes=1 << 60)
+    with pytest.raises(StageError, match=r"GiB free.*resume the run"):
+        ctx.check_disk(1 << 30)
