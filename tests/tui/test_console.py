@@ -173,3 +173,15 @@ async def test_an_error_of_our_own_is_told_and_ends_nothing(container: FakeConta
         await asyncio.sleep(0)
         await pilot.press("3")
         await until_seen(pilot, "New run")
+
+
+async def test_a_click_on_a_tab_goes_there(make_app: MakeApp) -> None:
+    from tui.widgets.titlebar import TitleBar
+
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "no GPU")
+        column = seen(pilot.app).index("3 Launch")  # type: ignore[arg-type]
+        await pilot.click(TitleBar, offset=(column + 3, 0))
+        await until_seen(pilot, "New run")
+        await pilot.click(TitleBar, offset=(60, 0))
+        await until_seen(pilot, "New run")

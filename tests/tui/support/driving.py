@@ -25,7 +25,7 @@ async def until(pilot: Pilot[Any], true: Callable[[], bool], what: str) -> None:
         app = pilot.app
         assert isinstance(app, ConsoleApp)
         assert time.monotonic() < deadline, f"waited in vain for {what}; the screen was:\n{seen(app)}"
-        await pilot.pause(0.02)
+        await pilot.pause(0.05)
     await pilot.pause()
 
 
@@ -33,5 +33,10 @@ async def until_seen(pilot: Pilot[Any], *texts: str) -> str:
     """Wait until every text is on the screen, and return the screen."""
     app = pilot.app
     assert isinstance(app, ConsoleApp)
-    await until(pilot, lambda: all(text in seen(app) for text in texts), " and ".join(repr(text) for text in texts))
+
+    def all_there() -> bool:
+        screen = seen(app)
+        return all(text in screen for text in texts)
+
+    await until(pilot, all_there, " and ".join(repr(text) for text in texts))
     return seen(app)
