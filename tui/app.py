@@ -59,6 +59,7 @@ class ConsoleApp(App[None]):
         poll_s: float = 5.0,
         run_id: str = "",
         preload: Callable[[], object] | None = None,
+        terminal_is_there: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__()
         self.animation_level = "none"
@@ -68,6 +69,7 @@ class ConsoleApp(App[None]):
         self._machine_chosen = False
         self._catalog = catalog
         self._first_run = run_id
+        self._terminal_is_there = terminal_is_there
         ask = Ask(host_key=self._ask_host_key, secret=self._ask_secret)
         self.session = Session(
             connect,
@@ -91,7 +93,7 @@ class ConsoleApp(App[None]):
         if self._catalog is not None:
             self.console_state.remember(self._catalog.runs(self.console_state.host, self.session.workspace))
             self._tell_catalog_problem()
-        self.set_interval(1.0, self.present)
+        self.set_interval(1.0, self._tick)
         self.call_after_refresh(self.session.start)
         if self._first_run:
             self.call_after_refresh(self.open_run, self._first_run)
@@ -100,6 +102,13 @@ class ConsoleApp(App[None]):
         await self.session.close()
         if self._catalog is not None:
             self._catalog.close()
+
+    def _tick(self) -> None:
+        """Once a second: the ages move on. A console whose terminal was closed ends, even where hang-ups are ignored."""
+        if not self._terminal_is_there():
+            self.exit(return_code=1)
+            return
+        self.present()
 
     def present(self) -> None:
         """Show what is known on the screen in front, or on the one below a dialog."""

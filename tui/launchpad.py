@@ -28,6 +28,7 @@ def open_console(host: str, *, local: bool, workspace: str, python: str | None, 
         catalog=Catalog(default_path()),
         preload=preload,
         run_id=run_id,
+        terminal_is_there=sys.stdin.isatty,
     )
     app.run()
     return app.return_code or 0
