@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from safetensors.torch import load_file
+
 from eagle3.stages import train
 from eagle3.stages.context import StageContext, StageError, Stopped
-from safetensors.torch import load_file
 
 pytestmark = pytest.mark.slow
 
