@@ -55,7 +55,10 @@ def save(model: Eagle3DraftModel, folder: Path, dtype: torch.dtype) -> None:
     state = {name: value.to(dtype) if value.is_floating_point() else value for name, value in model.state_dict().items()}
     transformers.utils.logging.disable_progress_bar()
     model.save_pretrained(aside, state_dict=state)
-    config = rundir.read_json(aside / "config.json")
+    config = rundir.read_object(aside / "config.json")
+    # transformers takes the config's class for code of the user's and adds it; nobody who loads the draft should run it.
+    config.pop("auto_map", None)
+    (aside / "config.py").unlink(missing_ok=True)
     # save_pretrained writes the dtype of the model in memory, not of what is on disk.
     rundir.write_json(aside / "config.json", config | {"dtype": str(dtype).removeprefix("torch.")})
     shutil.rmtree(folder, ignore_errors=True)
