@@ -106,22 +106,23 @@ def test_what_is_left_is_a_speculators_checkpoint_in_the_targets_precision(toy_r
     assert not list((ctx.run_dir / "train").glob(".*.partial"))
 
 
+@pytest.mark.parametrize("steps", [6, 7], ids=["at the end of an epoch", "in the middle of one"])
 def test_a_stop_between_steps_saves_and_the_resume_repeats_the_unbroken_run(
-    toy_run: Callable[..., StageContext], rows_of: Rows
+    toy_run: Callable[..., StageContext], rows_of: Rows, steps: int
 ) -> None:
     unbroken = toy_run(run="unbroken")
     train.run(unbroken)
 
-    # Polled once before the first step and once after each: stops after step 7, in the middle of an epoch.
-    stopped = toy_run(run="broken", stop_after=7)
+    # Polled once before the first step and once after each; an epoch has three.
+    stopped = toy_run(run="broken", stop_after=steps)
     with pytest.raises(Stopped):
         train.run(stopped)
-    assert "step-7" in checkpoints(stopped)
+    assert f"step-{steps}" in checkpoints(stopped)
     assert not (stopped.run_dir / "train" / "draft").exists()
 
     resumed = toy_run(run="broken")
     figures = train.run(resumed)
-    assert figures["resumed_from"] == 7
+    assert figures["resumed_from"] == steps
     assert losses(rows_of(resumed, "metrics.jsonl")) == losses(rows_of(unbroken, "metrics.jsonl"))
     for name, tensor in weights(unbroken).items():
         assert torch.equal(weights(resumed)[name], tensor), name
