@@ -213,8 +213,11 @@ def test_the_baseline_is_on_disk_whole_and_is_found_again_until_the_settings_cha
 
 def test_a_baseline_that_fails_leaves_no_file(tmp_path: Path) -> None:
     ctx = context(tmp_path)
-    said = r"status 503 \(overloaded\)"
-    with FakeVllm(lambda n, body: Reply(503, b"overloaded") if n == 13 else None) as server, pytest.raises(StageError, match=said):
+
+    def fail_late(number: int, body: Mapping[str, Any]) -> Reply | None:
+        return Reply(503, b"overloaded") if number == 13 else None
+
+    with FakeVllm(fail_late) as server, pytest.raises(StageError, match=r"status 503 \(overloaded\)"):
         baseline.measure(ctx, server)
     assert not (tmp_path / baseline.FILE).exists()
 
