@@ -31,13 +31,12 @@ _RECEIVE = '-c "import sys;exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readl
 
 _PROBE = r"""
 p=%(python)s
-printf '\n%(marker)shome %%s\n' "$HOME"
+v=none
 if command -v "$p" >/dev/null 2>&1; then
   v=$("$p" -I -S -c 'import sys; print("%%d.%%d" %% sys.version_info[:2])' 2>/dev/null)
-  printf '\n%(marker)spython %%s\n' "${v:-broken}"
-else
-  printf '\n%(marker)spython none\n'
 fi
+printf '\n%(marker)spython %%s\n' "${v:-broken}"
+case $v in 3.8|3.9|3.[1-9][0-9]) printf '%(marker)send\n'; exit;; esac
 for c in python3 /usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python3 /opt/venv/bin/python3 \
   "$HOME/miniconda3/bin/python3" "$HOME/.venv/bin/python3" python3.14 python3.13 python3.12 python3.11 python3.10 python3.9; do
   if [ "$c" != "$p" ] && f=$(command -v "$c" 2>/dev/null) \

@@ -277,7 +277,9 @@ class _Dialler:
         try:
             hosts.remember(known.name, key)
         except OSError as error:
-            text = f"The key of {known.name} cannot be remembered in {error.filename}: {error.strerror}. Make that folder writable."
+            text = (
+                f"The key of {known.name} cannot be remembered in {error.filename}: {error.strerror}. Make that folder writable."
+            )
             raise LinkError("refused", text) from error
 
     def _others(self, resolved: asyncssh.SSHClientConnectionOptions) -> Sequence[Path]:

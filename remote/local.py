@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import asyncssh
 
 CHUNK_BYTES = 1 << 16
+CLOSE_LIMIT_S = 2.0
 
 
 class LocalServer:
@@ -26,6 +26,7 @@ class LocalServer:
         self.client_key = asyncssh.generate_private_key("ssh-ed25519")
         self.port = 0
         self._acceptor: asyncssh.SSHAcceptor | None = None
+        self._commands: set[asyncio.Task[None]] = set()
 
     async def start(self) -> LocalServer:
         """Listen on a free port of 127.0.0.1. Raises OSError."""
@@ -36,7 +37,7 @@ class LocalServer:
             server_factory=_OneUser,
             server_host_keys=[self.host_key],
             authorized_client_keys=asyncssh.import_authorized_keys(accepted),
-            process_factory=_run,
+            process_factory=self._command,
             sftp_factory=True,
             encoding=None,
             allow_pty=False,
@@ -48,11 +49,23 @@ class LocalServer:
         return self
 
     async def close(self) -> None:
+        """Stop listening, and give the commands a moment to notice that nobody is there."""
         if self._acceptor is not None:
             self._acceptor.close()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(2):
-                    await self._acceptor.wait_closed()
+        if self._commands:
+            _, late = await asyncio.wait(self._commands, timeout=CLOSE_LIMIT_S)
+            for command in late:
+                command.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _command(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._commands.add(task)
+        try:
+            await _run(process)
+        finally:
+            self._commands.discard(task)
 
 
 class _OneUser(asyncssh.SSHServer):
@@ -65,9 +78,6 @@ class _OneUser(asyncssh.SSHServer):
 
     def kbdint_auth_supported(self) -> bool:
         return False
-
-    def validate_username(self, username: str) -> bool:
-        return username == getpass.getuser()
 
 
 async def _run(process: asyncssh.SSHServerProcess[bytes]) -> None:
@@ -89,6 +99,9 @@ async def _run(process: asyncssh.SSHServerProcess[bytes]) -> None:
     finally:
         feeding.cancel()
         child.stdin.close()
+        if child.returncode is None:
+            child.terminate()
+            await child.wait()
     process.exit(code if code >= 0 else 128 - code)
 
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import List
 
 from eagle3.runner import identity, proctable, rundir, state
+
+
+def leftovers(run_dir: Path, attempt: int) -> List[proctable.Process]:
+    """What is alive of an attempt but its supervisor: bearers of its marker, and what its last heartbeat saw."""
+    folder = state.attempt_dir(run_dir, attempt)
+    found = {(p.pid, p.start_ticks) for p in proctable.marked(str(run_dir), attempt)}
+    found.update(p for p in state.recorded_processes(folder) if identity.is_running(*p))
+    supervisor = rundir.read_object(folder / "starting.json").get("supervisor") or {}
+    return sorted(found - {(supervisor.get("pid"), supervisor.get("start_ticks"))})
 
 
 def find_or_adopt(run_dir: Path, attempt: int) -> bool:

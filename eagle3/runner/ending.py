@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from eagle3.runner import rundir
+from eagle3.runner.errors import complain
 from eagle3.runner.state import EXIT_STOPPED
 
 RESERVE_BYTES = 8192
@@ -55,7 +55,7 @@ class Reserve:
         try:
             rundir.write_json(target, record)
         except OSError as error:
-            sys.stderr.write(f"supervisor: exit.json goes into its reserved blocks: {error}\n")
+            complain(f"exit.json goes into its reserved blocks: {error}")
             self._overwrite(record, target)
         else:
             self._file.unlink(missing_ok=True)

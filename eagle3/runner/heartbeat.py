@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Callable, Dict, Iterable, List, Optional, Set
 
 from eagle3.runner import gpu, identity, proctable, rundir
+from eagle3.runner.errors import complain
 from eagle3.runner.identity import Stat
 
-GPU_EVERY_S = 30.0
+GPU_EVERY_BEATS = 3
+"""Asking NVML starts a process: not at every beat."""
+
 _MAX_PROCESSES = 256
 
 
@@ -69,12 +71,12 @@ class Heartbeat:
         except OSError as error:
             if not self._complained:  # a full disk: the run itself may go on, so say it once in the log
                 self._complained = True
-                sys.stderr.write(f"supervisor: the heartbeat could not be written: {error}\n")
+                complain(f"the heartbeat could not be written: {error}")
 
     def _ask_gpus(self) -> None:
         if time.monotonic() < self._gpu_next or (self._gpu_thread is not None and self._gpu_thread.is_alive()):
             return
-        self._gpu_next = time.monotonic() + GPU_EVERY_S
+        self._gpu_next = time.monotonic() + GPU_EVERY_BEATS * self._every_s
         self._gpu_thread = threading.Thread(target=self._read_gpus, daemon=True)
         self._gpu_thread.start()
 

@@ -79,14 +79,20 @@ def _attempt(run_dir: Path, resume: bool, wanted: Optional[int]) -> int:
     if not resume or (wanted is not None and wanted in numbers):
         return wanted if resume and wanted is not None else numbers[-1]
     last = state.summary(run_dir, time.time())  # its number too: another resume may have claimed one meanwhile
-    return int(last["attempt"]) + (0 if last["state"] in state.LIVE else 1)
+    if last["state"] in state.LIVE:
+        return int(last["attempt"])
+    left = adopt.leftovers(run_dir, int(last["attempt"]))
+    if left:  # an engine that outlived its run still holds memory and ports
+        pids = ", ".join(str(pid) for pid, _ in left[:8])
+        raise VerbError("busy", f"Processes of the run {run_dir.name} are still alive: {pids}.", "Stop the run, then resume it.")
+    return int(last["attempt"]) + 1
 
 
 def _start_or_join(
     run_dir: Path, attempt: int, actor: str, secrets: Dict[str, str], own_plan: Optional[Dict[str, Any]]
 ) -> Dict[str, Any]:
     folder = state.attempt_dir(run_dir, attempt)
-    mode = run_dir.stat().st_mode & 0o770
+    mode = run_dir.stat().st_mode & 0o2770
     if rundir.claim(folder, mode):
         return _start(run_dir, attempt, actor, secrets, own_plan)
     deadline = time.monotonic() + START_WAIT_S
@@ -120,8 +126,7 @@ def _start(
             rundir.write_json(folder / "launch.json", own_plan)
         ack = _spawn_supervisor(run_dir, attempt, actor, secrets)
     except OSError as error:
-        # Nothing runs yet, so nothing half-made is left: the next launch finds the id free, or the attempt before.
-        shutil.rmtree(run_dir if attempt == 1 else folder, ignore_errors=True)
+        _remove(run_dir, attempt)
         raise from_os_error(error, f"starting the run {run_dir.name}") from error
     try:
         ready, _, _ = select.select([ack], [], [], START_WAIT_S)
@@ -135,8 +140,17 @@ def _start(
         raise VerbError("busy", text, "Ask again: it is safe to repeat.")
     if not adopt.find_or_adopt(run_dir, attempt):
         record = ended_record(attempt, None, {}, survivors=[], error="The supervisor could not start.", now=time.time())
-        rundir.write_json(folder / "exit.json", record)
+        try:
+            rundir.write_json(folder / "exit.json", record)
+        except OSError as error:  # the disk has filled up under it
+            _remove(run_dir, attempt)
+            raise from_os_error(error, f"starting the run {run_dir.name}") from error
     return _answer(run_dir, attempt, already=False)
+
+
+def _remove(run_dir: Path, attempt: int) -> None:
+    """Nothing of it runs, so nothing half-made is left: the next launch finds the id free, or the attempt before."""
+    shutil.rmtree(run_dir if attempt == 1 else state.attempt_dir(run_dir, attempt), ignore_errors=True)
 
 
 def _spawn_supervisor(run_dir: Path, attempt: int, actor: str, secrets: Dict[str, str]) -> int:
@@ -151,7 +165,7 @@ def _spawn_supervisor(run_dir: Path, attempt: int, actor: str, secrets: Dict[str
         os.write(secret_write, json.dumps(secrets).encode("ascii"))
         os.close(secret_write)
         secret_write = -1
-        arguments = ["supervise", str(run_dir), "--attempt", str(attempt), "--detach", "--actor", actor]
+        arguments = ["supervise", str(run_dir), "--attempt", str(attempt), "--detach", f"--actor={actor}"]
         arguments += ["--ack-fd", str(ack_write), "--secret-fd", str(secret_read)]
         env = detach.child_environment(marker(run_dir, attempt))
         detach.spawn(arguments, log=log, cwd=run_dir, env=env, pass_fds=(ack_write, secret_read))

@@ -7,6 +7,7 @@ import grp
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any, Dict, Optional
 
@@ -15,6 +16,7 @@ from eagle3.runner.errors import VerbError, from_os_error
 
 MIN_FREE_BYTES = 8 << 20
 MIN_FREE_INODES = 64
+STALE_S = 3600.0
 _SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|SECRET_KEY)$", re.IGNORECASE)
 
 
@@ -32,6 +34,8 @@ def check_launch(launch: Dict[str, Any]) -> Dict[str, Any]:
             "Correct worker_python, or install the environment that it names.",
         )
     env = launch.get("env") or {}
+    if not isinstance(env, dict):
+        raise VerbError("usage", "The launch's 'env' must be an object of names and values.")
     for key, value in env.items():
         if not isinstance(value, str) or "=" in key or "\0" in key + value:
             raise VerbError("usage", f"The environment variable {key!r} cannot be set.", "Names and values are plain text.")
@@ -51,7 +55,7 @@ def check_secrets(secrets: Dict[str, str]) -> None:
         raise VerbError("usage", "The secrets are too long.", "Pass at most some kilobytes; put larger ones into a file.")
 
 
-def check_disk(workspace: Path) -> None:
+def check_disk(workspace: Path, need_bytes: int = MIN_FREE_BYTES) -> None:
     """Raises VerbError (disk, permission) where no run can be made in ``workspace``, which need not exist yet."""
     folder = workspace
     while not folder.exists() and folder != folder.parent:
@@ -64,10 +68,10 @@ def check_disk(workspace: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise VerbError("permission", f"{folder} may not be written by this user.", "Choose another workspace.")
     free_bytes = disk.f_bavail * disk.f_frsize
-    if free_bytes < MIN_FREE_BYTES:
+    if free_bytes < need_bytes:
         raise VerbError(
             "disk",
-            f"The disk of {workspace} is full: {free_bytes / 2**20:.1f} MiB free, a run begins with {MIN_FREE_BYTES >> 20} MiB.",
+            f"The disk of {workspace} is full: {free_bytes / 2**20:.1f} MiB free, a run begins with {need_bytes >> 20} MiB.",
             "Free some space or choose another workspace.",
         )
     if disk.f_files > 0 and disk.f_favail < MIN_FREE_INODES:
@@ -89,6 +93,7 @@ def make_run_dir(run_dir: Path, spec_toml: str, launch: Dict[str, Any], report: 
     temporary = run_dir.parent / f".new-{run_dir.name}-{os.urandom(6).hex()}"
     try:
         run_dir.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _sweep(run_dir.parent)
         for folder in (temporary, temporary / "attempts"):
             folder.mkdir(mode=0o700)
             if launch.get("group"):
@@ -108,6 +113,14 @@ def make_run_dir(run_dir: Path, spec_toml: str, launch: Dict[str, Any], report: 
         raise from_os_error(error, f"making the run {run_dir.name} in {workspace}") from error
     rundir.fsync_folder(run_dir.parent)
     return True
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what launches that were killed while they made a run have left, once nobody can be at it any more."""
+    for stale in folder.glob(".new-*"):
+        with contextlib.suppress(OSError):  # another launch sweeps too
+            if time.time() - stale.stat().st_mtime > STALE_S:
+                shutil.rmtree(stale)
 
 
 def _group_id(name: str) -> int:

@@ -14,8 +14,24 @@ from eagle3.runner.errors import VerbError
 def list_runs(workspace: str) -> List[Dict[str, Any]]:
     """The summaries of the workspace's runs, the newest first."""
     now = time.time()
-    summaries = [state.summary(run_dir, now) for run_dir in rundir.runs(workspace)]
+    summaries = [_described(run_dir, now) for run_dir in rundir.runs(workspace)]
     return sorted(summaries, key=lambda s: -(s["created_at"] or 0.0))
+
+
+def _described(run_dir: Path, now: float) -> Dict[str, Any]:
+    try:
+        return state.summary(run_dir, now)
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+        # One run that a foreign hand or a newer runner wrote must not hide all the others.
+        text = f"its files cannot be understood: {type(error).__name__}: {error}"
+        return {
+            "run_id": run_dir.name,
+            "run_dir": str(run_dir),
+            "state": "unknown",
+            "state_text": text,
+            "created_at": None,
+            "now": now,
+        }
 
 
 def probe(workspace: str, paths: Iterable[str] = (), urls: Iterable[str] = ()) -> Dict[str, Any]:

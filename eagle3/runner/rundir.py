@@ -14,6 +14,7 @@ import math
 import os
 import re
 import stat
+import time
 from pathlib import Path
 from typing import Any, List, Union
 
@@ -145,12 +146,22 @@ def append_line(path: PathLike, obj: Any) -> None:
         if size == 0:
             with contextlib.suppress(PermissionError):  # the file of another member of the group
                 os.fchmod(descriptor, _file_mode(Path(path).parent))
-        elif os.pread(descriptor, 1, size - 1) not in (b"\n", b""):
+        elif _is_torn(descriptor):
             line = b"\n" + line
         if os.write(descriptor, line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
     finally:
         os.close(descriptor)
+
+
+def _is_torn(descriptor: int) -> bool:
+    """Whether the file ends in half a line for good: what another writer is just writing shows for a moment too."""
+    for _ in range(4):
+        size = os.fstat(descriptor).st_size
+        if size == 0 or os.pread(descriptor, 1, size - 1) in (b"\n", b""):
+            return False
+        time.sleep(0.002)
+    return True
 
 
 def fsync_folder(folder: PathLike) -> None:

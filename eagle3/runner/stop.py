@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import detach, identity, proctable, rundir, state
+from eagle3.runner import adopt, detach, identity, proctable, rundir, state
 from eagle3.runner.ending import ended_record
 from eagle3.runner.errors import VerbError, from_os_error
 from eagle3.runner.supervise import KILL_GRACE_S
@@ -21,7 +21,8 @@ def stop(run_dir: Path, mode: str = "now", actor: str = "", grace_s: Optional[fl
 
     The request is ``stop.json``. "now": the supervisor sends TERM to the worker, after ``grace_s`` seconds TERM to all
     its processes, then KILL. "after-checkpoint": the worker ends itself. Where the supervisor is dead, a detached
-    process of ours does its work. ``already`` is true where the run had ended. A "now" is never softened again.
+    process of ours does its work, and it does so for what an ended run left alive. ``already`` is true where nothing
+    was left to stop. A "now" is never softened again.
 
     Raises VerbError: usage (mode), not_found, disk and permission (the request cannot be written).
     """
@@ -31,9 +32,9 @@ def stop(run_dir: Path, mode: str = "now", actor: str = "", grace_s: Optional[fl
         raise VerbError("not_found", f"There is no run {run_dir.name} in {run_dir.parent.parent}.", "List the runs.")
     summary = state.summary(run_dir, time.time())
     attempt = int(summary["attempt"])
-    left = state.recorded_processes(state.attempt_dir(run_dir, attempt)) if summary["state"] == "unknown" else []
     answer = {"run_id": run_dir.name, "attempt": attempt, "mode": mode, "already": False, "state": summary["state"]}
-    if summary["state"] not in state.LIVE and not any(identity.is_running(*p) for p in left):
+    ended = summary["state"] not in state.LIVE
+    if ended and not (mode == "now" and adopt.leftovers(run_dir, attempt)):
         return {**answer, "already": True}
     if state.stop_request(run_dir, attempt).get("mode") == "now":
         answer["mode"] = mode = "now"
@@ -85,7 +86,6 @@ def end_unsupervised(run_dir: Path, attempt: int, grace_s: Optional[float] = Non
         found = {p for p in seen if identity.is_running(*p)}
         found.update((p.pid, p.start_ticks) for p in proctable.descendants([pid for pid, _ in found], table))
         found.update((p.pid, p.start_ticks) for p in proctable.marked(str(run_dir), attempt, table))
-        found.discard((os.getpid(), 0))
         seen.update(found)
         return sorted(found)
 

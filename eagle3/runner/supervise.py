@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional
 from eagle3 import __version__
 from eagle3.runner import detach, identity, proctable, rundir, state
 from eagle3.runner.ending import Reserve, ended_record
-from eagle3.runner.errors import VerbError
+from eagle3.runner.errors import VerbError, complain
 from eagle3.runner.heartbeat import Heartbeat
 from eagle3.runner.identity import Stat
 
@@ -178,8 +178,10 @@ class Supervisor:
 
     def _read_stop(self) -> None:
         request = state.stop_request(self.run_dir, self.attempt)
-        if request and self.stop.get("mode") != "now":
+        if request and self.stop.get("mode") != "now" and request != self.stop:
             self.stop = request
+            if request.get("mode") != "now":
+                self._event("stop", f"asked to stop after the next checkpoint{_by(request)}")
 
     def _sleep(self) -> None:
         ready, _, _ = select.select([self._wake], [], [], POLL_S)
@@ -244,7 +246,7 @@ class Supervisor:
         try:
             rundir.append_line(self.run_dir / "events.jsonl", row)
         except OSError as error:  # a full disk must not end the watch
-            sys.stderr.write(f"supervisor: {text} (event not written: {error})\n")
+            complain(f"{text} (event not written: {error})")
 
 
 def marker(run_dir: Path, attempt: int) -> Dict[str, str]:
@@ -268,7 +270,7 @@ def _lock(path: Path) -> Optional[int]:
         os.close(descriptor)
         return None
     except OSError as error:
-        sys.stderr.write(f"supervisor: no lock on {path}: {error}\n")
+        complain(f"no lock on {path}: {error}")
     return descriptor
 
 
@@ -290,6 +292,6 @@ def claim_next(run_dir: Path) -> int:
         if now_state in state.LIVE:
             raise VerbError("busy", f"The run {run_dir.name} is {now_state} already.", "Stop it first.")
     attempt = numbers[-1] + 1 if numbers else 1
-    if not rundir.claim(state.attempt_dir(run_dir, attempt), run_dir.stat().st_mode & 0o770):
+    if not rundir.claim(state.attempt_dir(run_dir, attempt), run_dir.stat().st_mode & 0o2770):
         raise VerbError("busy", f"Another start of {run_dir.name} was faster.", "Look at the run's state.")
     return attempt

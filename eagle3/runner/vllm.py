@@ -175,9 +175,9 @@ def live(run_dirs: Iterable[Path], summaries: Iterable[Dict[str, Any]]) -> List[
 
 
 def _key(url: str) -> str:
-    parts = urllib.parse.urlsplit(url)
-    name = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname
-    with contextlib.suppress(ValueError):  # a port that is no number: compare the text
+    with contextlib.suppress(ValueError):  # no address at all: compare the text
+        parts = urllib.parse.urlsplit(url)
+        name = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname
         return f"{name}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
     return url
 

@@ -31,14 +31,15 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
 
 @pytest.fixture
 def quick(tmp_path: Path) -> Quick:
-    """Settings with short limits and everything in the test's folder; ``trust`` puts a server's key in known_hosts."""
+    """Settings with short limits and everything in the test's folder; ``trust`` puts the server's key in
+    known_hosts, under ``port`` where a proxy stands before it."""
 
-    def make(server: Sshd | None = None, *, trust: bool = True, more_config: str = "", **changes: Any) -> Settings:
+    def make(server: Sshd | None = None, *, port: int = 0, trust: bool = True, more_config: str = "", **changes: Any) -> Settings:
         known, config = tmp_path / "known_hosts", tmp_path / "ssh_config"
         if server is not None:
             server.write_client_config(config, more_config)
         if server is not None and trust:
-            known.write_text(f"{server.known_name} {server.public_key()}\n")
+            known.write_text(f"[127.0.0.1]:{port or server.port} {server.public_key()}\n")
         defaults: dict[str, Any] = {
             "connect_limit_s": 15,
             "ping_every_s": 0.3,

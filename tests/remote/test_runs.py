@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,8 +114,7 @@ async def test_the_run_goes_on_without_a_link_and_a_new_console_loses_no_row(
     sshd: Sshd, quick: Quick, opened: Open, spec: RunSpec, via: Callable[[int], str]
 ) -> None:
     async with FaultProxy(sshd.port) as proxy:
-        settings = quick(more_config="", server=sshd)
-        settings.known_hosts.write_text(f"[127.0.0.1]:{proxy.port} {sshd.public_key()}\n")  # type: ignore[union-attr]
+        settings = quick(sshd, port=proxy.port)
         first = await opened(via(proxy.port), settings=settings)
         ack = await first.launch(spec, "kept")
         metrics = Path(ack["run_dir"]) / "metrics.jsonl"
@@ -140,8 +141,7 @@ async def test_following_survives_resets_and_silence_without_losing_or_repeating
 ) -> None:
     links: list[Link] = []
     async with FaultProxy(sshd.port) as proxy:
-        settings = quick(sshd)
-        settings.known_hosts.write_text(f"[127.0.0.1]:{proxy.port} {sshd.public_key()}\n")  # type: ignore[union-attr]
+        settings = quick(sshd, port=proxy.port)
         container = await opened(via(proxy.port), settings=settings, on_link=links.append)
         ack = await container.launch(spec, "cut")
         news: list[RunNews] = []
@@ -170,8 +170,7 @@ async def test_a_launch_whose_answer_was_lost_starts_one_run(
     sshd: Sshd, quick: Quick, opened: Open, spec: RunSpec, via: Callable[[int], str]
 ) -> None:
     async with FaultProxy(sshd.port) as proxy:
-        settings = quick(sshd)
-        settings.known_hosts.write_text(f"[127.0.0.1]:{proxy.port} {sshd.public_key()}\n")  # type: ignore[union-attr]
+        settings = quick(sshd, port=proxy.port)
         container = await opened(via(proxy.port), settings=settings)
         launching = asyncio.create_task(container.launch(spec, "single"))
         run_dir = sshd.home / "eagle3" / "runs" / "single"
@@ -187,13 +186,9 @@ async def test_a_helper_that_dies_is_started_again_over_the_same_connection(
     sshd: Sshd, quick: Quick, opened: Open, via: Callable[[int], str]
 ) -> None:
     async with FaultProxy(sshd.port) as proxy:
-        settings = quick(sshd)
-        settings.known_hosts.write_text(f"[127.0.0.1]:{proxy.port} {sshd.public_key()}\n")  # type: ignore[union-attr]
+        settings = quick(sshd, port=proxy.port)
         container = await opened(via(proxy.port), settings=settings)
         pid = container.info["pid"]
-        import os
-        import signal
-
         os.kill(pid, signal.SIGKILL)
         await until(lambda: container.info["pid"] != pid and container.link.status == "up", "another helper")
         assert await container.runs() == []

@@ -26,7 +26,7 @@ def old_python() -> str:
     return str(next((c for c in candidates if c), sys.executable))
 
 
-def wait_for(what: Callable[[], T], *, deadline_s: float = 20.0) -> T:
+def wait_for(what: Callable[[], T], *, deadline_s: float = 60.0) -> T:
     """The first true answer of ``what``; fails where there is none within ``deadline_s``."""
     end = time.monotonic() + deadline_s
     while True:
@@ -89,7 +89,10 @@ class Channel:
 
     def __init__(self, *command: str, env: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
-            [*command, "serve", "--marker", "@@"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **(env or {})}
+            [*command, "serve", "--marker", "@@"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **(env or {})},
         )
         self._id = 0
 

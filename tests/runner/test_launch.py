@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import signal
@@ -162,6 +163,35 @@ def test_a_claim_whose_launcher_died_is_taken_over(workspace: Path) -> None:
     assert wait_end(run_dir, 2)["code"] == 0
 
 
+@pytest.mark.parametrize(
+    "moment", ["r", "r/attempts/1", "r/attempts/1/starting.json", "r/attempts/1/run.log", "r/attempts/1/lock"]
+)
+def test_a_launcher_killed_at_any_moment_leaves_exactly_one_start_to_the_next(workspace: Path, moment: str) -> None:
+    code = (
+        "import sys, json; sys.path.insert(0, sys.argv[1]); from eagle3.runner.launch import launch;"
+        "launch(sys.argv[2], 'r', '', json.loads(sys.argv[3]))"
+    )
+    worker = shell("echo started >> starts; exec sleep 600")
+    command = [old_python(), "-I", "-S", "-c", code, str(ROOT), str(workspace), json.dumps(worker)]
+    launcher = subprocess.Popen(command)
+    wait_for((workspace / "runs" / moment).exists)
+    launcher.kill()
+    launcher.wait()
+    run_dir = Path(launch(workspace, "r", "", worker)["run_dir"])
+    wait_for(lambda: (run_dir / "starts").exists())
+    assert (run_dir / "starts").read_text() == "started\n" and summary(run_dir)["state"] == "running"
+
+
+def test_what_killed_launches_left_half_made_is_no_run_and_is_swept_away(workspace: Path) -> None:
+    for name in (".new-q-0", ".new-q-1"):
+        (workspace / "runs" / name).mkdir(parents=True)
+        (workspace / "runs" / name / "launch.json").write_text("{}")
+    os.utime(workspace / "runs/.new-q-0", (0, 0))
+    launch(workspace, "r", "", shell("true"))
+    assert [p.name for p in rundir.runs(workspace)] == ["r"]
+    assert sorted(p.name for p in (workspace / "runs").iterdir()) == [".new-q-1", "r"]
+
+
 def test_a_worker_that_was_never_written_down_is_found_instead_of_started_again(workspace: Path) -> None:
     run_dir = Path(launch(workspace, "r", "", shell("echo started >> starts; exec sleep 60"))["run_dir"])
     wait_for(lambda: (run_dir / "starts").exists())
@@ -173,6 +203,19 @@ def test_a_worker_that_was_never_written_down_is_found_instead_of_started_again(
     answer = launch(workspace, "r", "", shell("echo started >> starts; exec sleep 60"))
     assert answer["already"] and answer["state"] == "unsupervised" and answer["started"]["pid"] == pid
     assert (run_dir / "starts").read_text() == "started\n"
+
+
+def test_a_run_of_a_group_is_open_to_the_group_only(workspace: Path) -> None:
+    group = grp.getgrgid(os.getgid()).gr_name
+    run_dir = Path(launch(workspace, "r", "", shell("umask; touch made", group=group), actor="--ann")["run_dir"])
+    wait_end(run_dir)
+    assert (run_dir / "attempts/1/run.log").read_text() == "0007\n"
+    for path in [run_dir, *run_dir.rglob("*")]:
+        mode = path.stat().st_mode
+        assert path.stat().st_gid == os.getgid() and mode & 0o007 == 0, path
+        assert mode & 0o060 == 0o060 and (path.is_file() or mode & 0o2000), path
+    with pytest.raises(VerbError, match="no group 'no-such-group'"):
+        launch(workspace, "q", "", shell("true", group="no-such-group"))
 
 
 def test_a_secret_reaches_the_worker_and_no_file_or_command_line(workspace: Path, channel: Channel) -> None:

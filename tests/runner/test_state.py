@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eagle3.core.records import RunSummary
-from eagle3.runner import identity, rundir, state
+from eagle3.runner import identity, rundir, state, verbs
 from eagle3.runner.launch import launch
 from tests.runner.support import kill_supervisor, shell, started, state_is, summary, wait_end, wait_for
 
@@ -37,7 +37,12 @@ def test_the_summary_is_what_the_console_reads(running: Path) -> None:
 
 @pytest.mark.parametrize(
     ("script", "word", "code", "number"),
-    [("exit 0", "finished", 0, None), ("exit 75", "stopped", 75, None), ("exit 2", "failed", 2, None), ("kill -9 $$", "failed", None, 9)],
+    [
+        ("exit 0", "finished", 0, None),
+        ("exit 75", "stopped", 75, None),
+        ("exit 2", "failed", 2, None),
+        ("kill -9 $$", "failed", None, 9),
+    ],
 )
 def test_an_end_is_told_by_its_exit_record(workspace: Path, script: str, word: str, code: int | None, number: int | None) -> None:
     run_dir = Path(launch(workspace, "r", "", shell(script))["run_dir"])
@@ -100,7 +105,15 @@ def test_a_run_on_another_host_is_judged_by_its_heartbeat(running: Path) -> None
 
 def test_silence_past_the_announced_quiet_is_a_stall(running: Path) -> None:
     now = time.time()
-    progress = {"v": 1, "attempt": 1, "stage": "train", "done": 1, "t": now, "quiet_until": now + HOUR_S, "reason": "a model loads"}
+    progress = {
+        "v": 1,
+        "attempt": 1,
+        "stage": "train",
+        "done": 1,
+        "t": now,
+        "quiet_until": now + HOUR_S,
+        "reason": "a model loads",
+    }
     rundir.write_json(running / "progress.json", progress)
     found = state.summary(running, now + HOUR_S - 1)
     assert (found["state"], found["state_text"]) == ("running", "a model loads")
@@ -125,7 +138,9 @@ def test_slow_rows_allow_a_longer_silence_and_only_rows_of_the_stage_and_attempt
 
 def test_progress_of_an_earlier_attempt_keeps_nobody_quiet(running: Path) -> None:
     now = time.time()
-    rundir.write_json(running / "progress.json", {"v": 1, "attempt": 0, "stage": "train", "t": now, "quiet_until": now + 9 * HOUR_S})
+    rundir.write_json(
+        running / "progress.json", {"v": 1, "attempt": 0, "stage": "train", "t": now, "quiet_until": now + 9 * HOUR_S}
+    )
     assert state.summary(running, now + HOUR_S)["state"] == "stalled"
 
 
@@ -144,7 +159,9 @@ def test_a_run_directory_in_ruins_is_still_described(workspace: Path) -> None:
     (run_dir / "attempts/x").touch()
     assert summary(run_dir)["state"] == "starting"
     assert state.summary(run_dir, time.time() + HOUR_S)["state"] == "unknown"
-    assert [p.name for p in rundir.runs(workspace)] == ["r"]
+    (run_dir / "launch.json").write_text('{"label": 5}')
+    [described] = verbs.handle("list", {"workspace": str(workspace)})["runs"]
+    assert (described["run_id"], described["state"]) == ("r", "unknown") and RunSummary.model_validate(described)
 
 
 def test_the_heartbeat_tells_what_the_run_uses(workspace: Path) -> None:

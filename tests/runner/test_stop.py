@@ -17,7 +17,7 @@ from tests.runner.support import kill_supervisor, plan, shell, started, state_is
 GRANDCHILD = (
     "import os, signal, subprocess, sys, time\n"
     "{leader}\n"
-    "code = 'import signal, sys, time\\n{child}\\nopen(sys.argv[1], \"w\").write(\"up\")\\ntime.sleep(600)'\n"
+    'code = \'import signal, sys, time\\n{child}\\nopen(sys.argv[1], "w").write("up")\\ntime.sleep(600)\'\n'
     "child = subprocess.Popen([sys.executable, '-S', '-c', code, 'up'], start_new_session=True, env={env})\n"
     "open('child.tmp', 'w').write(str(child.pid)); os.rename('child.tmp', 'child')\n"
     "{then}\n"
@@ -127,7 +127,9 @@ def test_a_run_whose_supervisor_was_killed_goes_on_unsupervised_and_can_be_stopp
 def test_what_a_run_of_unknown_end_left_alive_is_named_and_can_be_stopped(workspace: Path) -> None:
     run_dir = Path(launch(workspace, "r", "", plan(tree(), heartbeat_s=0.1))["run_dir"])
     child = child_of(run_dir)
-    wait_for(lambda: child["pid"] in [p[0] for p in rundir.read_object(run_dir / "attempts/1/heartbeat.json").get("processes", [])])
+    wait_for(
+        lambda: child["pid"] in [p[0] for p in rundir.read_object(run_dir / "attempts/1/heartbeat.json").get("processes", [])]
+    )
     worker = started(run_dir)
     kill_supervisor(run_dir)
     os.kill(worker["pid"], signal.SIGKILL)
@@ -136,6 +138,21 @@ def test_what_a_run_of_unknown_end_left_alive_is_named_and_can_be_stopped(worksp
     stop(run_dir, "now", grace_s=0.3)
     assert wait_end(run_dir)["survivors"] == []
     assert not identity.alive(child)
+
+
+def test_a_resume_waits_for_what_the_last_attempt_left_alive(workspace: Path) -> None:
+    run_dir = Path(launch(workspace, "r", "", plan(tree()))["run_dir"])
+    worker, child = started(run_dir), child_of(run_dir)
+    kill_supervisor(run_dir)
+    os.kill(worker["pid"], signal.SIGKILL)
+    wait_for(state_is(run_dir, "unknown"))
+    with pytest.raises(VerbError, match=str(child["pid"])) as caught:
+        launch(workspace, "r", "", {}, resume=True)
+    assert caught.value.code == "busy" and "Stop" in caught.value.remedy
+    assert not stop(run_dir, "now", grace_s=0.2)["already"]
+    wait_for(lambda: not identity.alive(child))
+    wait_end(run_dir)
+    assert launch(workspace, "r", "", shell("true"), resume=True)["attempt"] == 2
 
 
 def test_a_signal_to_the_supervisor_is_a_stop(workspace: Path) -> None:

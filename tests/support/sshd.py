@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
+import random
 import shlex
 import socket
 import subprocess
@@ -16,9 +18,12 @@ START_LIMIT_S = 15.0
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free port below those that the kernel gives to outgoing connections, so that it is still free at a restart."""
+    for port in random.sample(range(20000, 32000), 200):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port of 200 is free")
 
 
 def make_key(path: Path, kind: str = "ed25519") -> Path:
@@ -84,11 +89,10 @@ class Sshd:
         log.close()
         deadline = time.monotonic() + START_LIMIT_S
         while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return self
-            except OSError:
-                time.sleep(0.02)
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+                if connection.recv(4) == b"SSH-":
+                    return self
+            time.sleep(0.02)
         raise RuntimeError(f"sshd did not start: {(self.folder / 'sshd.log').read_text()[-500:]}")
 
     def stop(self) -> None:
@@ -108,6 +112,7 @@ class Sshd:
         path = self.folder / "login"
         noise = f"printf %s {shlex.quote(self.noise)}\n" if self.noise else ""
         extra = f"export PATH={shlex.quote(self.path)}\n" if self.path else ""
-        path.write_text(f'#!/bin/bash\nexport HOME={self.home}\ncd "$HOME"\n{extra}{noise}exec /bin/bash -c "$SSH_ORIGINAL_COMMAND"\n')
+        run = 'exec /bin/bash -c "$SSH_ORIGINAL_COMMAND"'
+        path.write_text(f'#!/bin/bash\nexport HOME={self.home}\ncd "$HOME"\n{extra}{noise}{run}\n')
         path.chmod(0o755)
         return path

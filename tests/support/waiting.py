@@ -10,9 +10,8 @@ LIMIT_S = 30.0
 
 async def until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
     """Return as soon as ``condition`` holds; AssertionError naming ``what`` at the deadline."""
-    try:
-        async with asyncio.timeout(limit_s):
-            while not condition():
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"waited {limit_s:.0f} s in vain: {what}") from None
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limit_s
+    for _ in iter(condition, True):
+        assert loop.time() < deadline, f"waited {limit_s:.0f} s in vain: {what}"
+        await asyncio.sleep(0.02)

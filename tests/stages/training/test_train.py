@@ -1,0 +1,134 @@
+"""Real trainings of a tiny draft: it learns, it stops and goes on as if nothing had been, and it refuses to go astray."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import torch
+from eagle3.stages import train
+from eagle3.stages.context import StageContext, StageError, Stopped
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.slow
+
+Rows = Callable[[StageContext, str], list[dict]]
+
+
+def losses(rows: list[dict]) -> dict[int, float]:
+    """Loss by step, the last row of each step winning."""
+    return {row["step"]: row["loss"] for row in rows if row["split"] == "train"}
+
+
+def checkpoints(ctx: StageContext) -> set[str]:
+    return {path.name for path in (ctx.run_dir / "train" / "checkpoints").iterdir()}
+
+
+def weights(ctx: StageContext) -> dict[str, torch.Tensor]:
+    return load_file(ctx.run_dir / "train" / "draft" / "model.safetensors")
+
+
+def test_the_draft_learns_the_rule_and_beats_the_untrained_one(toy_run: Callable[..., StageContext], rows_of: Rows) -> None:
+    ctx = toy_run(max_steps=60, learning_rate=5e-3, validate_every_steps=30, vocabulary_size=64)
+    figures = train.run(ctx)
+    rows = rows_of(ctx, "metrics.jsonl")
+    assert list(losses(rows)) == list(range(1, 61))
+    assert figures["loss"] < 0.5 * losses(rows)[1]
+    assert figures["val"]["acc_pos"][0] > 0.5 > 0.2 > figures["untrained"]["acc_pos"][0]
+    assert figures["val"]["tokens"] == figures["untrained"]["tokens"] == 4 * (14 - 2)
+    assert (figures["steps"], figures["resumed_from"]) == (60, None)
+    assert [row["step"] for row in rows if row["split"] == "val"] == [0, 30, 60]
+
+
+def test_every_row_is_complete(toy_run: Callable[..., StageContext], rows_of: Rows) -> None:
+    ctx = toy_run(max_steps=3)
+    train.run(ctx)
+    for row in rows_of(ctx, "metrics.jsonl"):
+        if row["split"] == "train":
+            assert len(row["loss_pos"]) == len(row["acc_pos"]) == 2
+            assert row["accept_len"] == pytest.approx(1 + sum(row["acc_pos"]))
+            assert row["loss"] == pytest.approx(sum(row["loss_pos"]), rel=1e-4)
+            assert row["grad_norm"] > 0 and row["tok_s"] > 0
+    warm = [row["lr"] for row in rows_of(ctx, "metrics.jsonl") if row["split"] == "train"]
+    assert warm[0] == 0.0 < warm[1] < warm[2]
+
+
+def test_what_is_left_is_a_speculators_checkpoint_in_the_targets_precision(toy_run: Callable[..., StageContext]) -> None:
+    ctx = toy_run(max_steps=2)
+    train.run(ctx)
+    for name in ("draft", "untrained"):
+        folder = ctx.run_dir / "train" / name
+        config = json.loads((folder / "config.json").read_text())
+        assert config["speculators_model_type"] == "eagle3"
+        assert config["draft_vocab_size"] == 48
+        assert config["dtype"] == "float32"
+        assert config["eagle_aux_hidden_state_layer_ids"] == [1, 2, 3]
+        assert config["transformer_layer_config"]["vocab_size"] == 64
+        assert config["speculators_config"]["verifier"]["name_or_path"] == str(ctx.model_dir)
+        tensors = load_file(folder / "model.safetensors")
+        assert {"d2t", "t2d", "fc.weight", "lm_head.weight", "embed_tokens.weight", "norm.weight"} <= tensors.keys()
+        assert all(tensor.isfinite().all() for tensor in tensors.values() if tensor.is_floating_point())
+    assert not list((ctx.run_dir / "train").glob(".*.partial"))
+
+
+def test_a_stop_between_steps_saves_and_the_resume_repeats_the_unbroken_run(
+    toy_run: Callable[..., StageContext], rows_of: Rows
+) -> None:
+    unbroken = toy_run(run="unbroken")
+    train.run(unbroken)
+
+    # Polled once before the first step and once after each: stops after step 7, in the middle of an epoch.
+    stopped = toy_run(run="broken", stop_after=7)
+    with pytest.raises(Stopped):
+        train.run(stopped)
+    assert "step-7" in checkpoints(stopped)
+    assert not (stopped.run_dir / "train" / "draft").exists()
+
+    resumed = toy_run(run="broken")
+    figures = train.run(resumed)
+    assert figures["resumed_from"] == 7
+    assert losses(rows_of(resumed, "metrics.jsonl")) == losses(rows_of(unbroken, "metrics.jsonl"))
+    for name, tensor in weights(unbroken).items():
+        assert torch.equal(weights(resumed)[name], tensor), name
+
+
+def test_a_kill_costs_the_steps_since_the_last_whole_checkpoint_and_nothing_else(
+    toy_run: Callable[..., StageContext], rows_of: Rows
+) -> None:
+    ctx = toy_run()
+    figures = train.run(ctx)
+    assert checkpoints(ctx) == {"step-8", "step-12"}
+    before = losses(rows_of(ctx, "metrics.jsonl"))
+    kept = weights(ctx)
+    # A kill while the last checkpoint was written.
+    newest = ctx.run_dir / "train" / "checkpoints" / "step-12" / "state.pt"
+    newest.write_bytes(newest.read_bytes()[:1000])
+    again = train.run(toy_run())
+    assert again["resumed_from"] == 8
+    assert losses(rows_of(ctx, "metrics.jsonl")) == before
+    assert again["val"] == figures["val"]
+    assert all(torch.equal(weights(ctx)[name], tensor) for name, tensor in kept.items())
+
+
+def test_a_training_that_was_only_not_finished_is_not_repeated(toy_run: Callable[..., StageContext], rows_of: Rows) -> None:
+    first = train.run(toy_run(max_steps=4))
+    ctx = toy_run(max_steps=4)
+    count = len(rows_of(ctx, "metrics.jsonl"))
+    again = train.run(ctx)
+    assert again["resumed_from"] == 4 and again["val"] == first["val"] and again["loss"] == first["loss"]
+    assert [row["split"] for row in rows_of(ctx, "metrics.jsonl")[count:]] == ["val"]
+
+
+def test_other_settings_start_anew(toy_run: Callable[..., StageContext]) -> None:
+    train.run(toy_run(max_steps=4))
+    assert train.run(toy_run(max_steps=4, learning_rate=2e-3))["resumed_from"] is None
+
+
+def test_a_loss_that_is_not_finite_stops_the_training_and_keeps_the_checkpoint(toy_run: Callable[..., StageContext]) -> None:
+    ctx = toy_run(learning_rate=1e37, warmup_steps=0, checkpoint_every_steps=1)
+    with pytest.raises(StageError, match="not a finite number at step"):
+        train.run(ctx)
+    kept = sorted((ctx.run_dir / "train" / "checkpoints").glob("step-*"))
+    assert kept
+    assert all(tensor.isfinite().all() for tensor in load_file(kept[-1] / "weights.safetensors").values())
