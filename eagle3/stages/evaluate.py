@@ -89,7 +89,7 @@ def measure_draft(ctx: StageContext, server: RunningServer, plain: dict[str, Any
     compared = baseline.lossless_prompts(ctx, prompts)
     total = len(prompts) + len(compared)
     ctx.journal.progress(STAGE, 0, total, _UNIT)
-    warm_up(ctx, server, prompts[0])
+    warm_up(ctx, server, prompts)
     # Read after the warm-up, so that it is in no figure.
     before = settled_counters(server)
     load = measure_load(ctx, server, prompts, lambda n: ctx.journal.progress(STAGE, n, total, _UNIT, force=False))

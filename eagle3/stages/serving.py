@@ -123,11 +123,12 @@ def measure_single_stream(
     return [_answer(server, prompt, body) for prompt, body in zip(prompts, bodies, strict=True)]
 
 
-def warm_up(ctx: StageContext, server: RunningServer, prompt: Prompt) -> None:
-    """A short request before anything is measured: the first one pays for what is set up lazily. With
-    log-probabilities, whose code is compiled at first use."""
-    asked = {"max_tokens": 8, "logprobs": True, "top_logprobs": TOP_LOGPROBS, "return_token_ids": True}
-    asyncio.run(_Client(ctx, server).answer_all([prompt], 1, asked, None))
+def warm_up(ctx: StageContext, server: RunningServer, prompts: Sequence[Prompt]) -> None:
+    """As many short requests at once as are in flight later, before anything is measured: the first ones pay for what is set
+    up lazily, and the plain server of regenerate has long paid. With log-probabilities, whose code is compiled at first use."""
+    concurrency = ctx.spec.evaluate.concurrency
+    asked = {"max_tokens": 4, "logprobs": True, "top_logprobs": TOP_LOGPROBS, "return_token_ids": True}
+    asyncio.run(_Client(ctx, server).answer_all(prompts[:concurrency], concurrency, asked, None))
 
 
 def server_versions(server: RunningServer) -> dict[str, str]:
