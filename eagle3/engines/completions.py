@@ -117,8 +117,9 @@ async def run_bounded(
     workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
     watching = asyncio.create_task(watcher())
     everything: asyncio.Future[list[None]] = asyncio.gather(*workers)
+    ending: list[asyncio.Future[Any]] = [watching, everything]
     try:
-        await asyncio.wait([watching, everything], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             watching.result()
         await everything
