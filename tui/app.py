@@ -23,7 +23,7 @@ from tui import messages, plan
 from tui.catalog import Catalog
 from tui.formats import count_label, one_line
 from tui.keymap import KEYS
-from tui.ports import Connect, StopMode
+from tui.ports import Connect
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.screens.confirm import Choice, Confirm
 from tui.screens.overview import OverviewScreen
@@ -63,11 +63,19 @@ class ConsoleApp(App[None]):
         self.console_state = Console(host, poll_s=poll_s)
         self.choices = plan.first_choices(workspace, worker_python)
         self._machine_chosen = False
-        self._workspace = workspace or "~/eagle3"
         self._catalog = catalog
         self._first_run = run_id
         ask = Ask(host_key=self._ask_host_key, secret=self._ask_secret)
-        self.session = Session(connect, post=self.post_message, ask=ask, clock=clock, poll_s=poll_s, actor=actor, preload=preload)
+        self.session = Session(
+            connect,
+            post=self.post_message,
+            ask=ask,
+            clock=clock,
+            poll_s=poll_s,
+            actor=actor,
+            preload=preload,
+            workspace=workspace or plan.DEFAULT_WORKSPACE,
+        )
 
     # --- life
 
@@ -78,7 +86,7 @@ class ConsoleApp(App[None]):
         self.register_theme(THEME)
         self.theme = THEME.name
         if self._catalog is not None:
-            self.console_state.remember(self._catalog.runs(self.console_state.host, self._workspace))
+            self.console_state.remember(self._catalog.runs(self.console_state.host, self.session.workspace))
             self._tell_catalog_problem()
         self.set_interval(1.0, self.present)
         self.call_after_refresh(self.session.start)
@@ -91,10 +99,13 @@ class ConsoleApp(App[None]):
             self._catalog.close()
 
     def present(self) -> None:
-        """Show what is known on the screens that show it; the one below a dialog too."""
-        for screen in self.screen_stack:
-            if isinstance(screen, ConsoleScreen) and screen.is_mounted and screen.is_attached:
+        """Show what is known on the screen in front, or on the one below a dialog."""
+        if not self.is_running:
+            return  # the last news may come while the widgets are taken down
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, ConsoleScreen):
                 screen.refresh_known()
+                return
 
     def _tell_catalog_problem(self) -> None:
         if self._catalog is not None and self._catalog.problem:
@@ -116,7 +127,7 @@ class ConsoleApp(App[None]):
         if not self._machine_chosen:
             self.choices = plan.for_machine(self.choices, message.probe)
         if self._catalog is not None:
-            self._catalog.save(self.console_state.host, self._workspace, message.probe.runs, message.at)
+            self._catalog.save(self.console_state.host, self.session.workspace, message.probe.runs, message.at)
             self._tell_catalog_problem()
         self.present()
 
@@ -174,6 +185,8 @@ class ConsoleApp(App[None]):
 
     def open_run(self, run_id: str) -> None:
         """Show this run and follow it."""
+        if not self.is_running:
+            return
         self.console_state.watch(run_id)
         self.session.follow(run_id)
         while len(self.screen_stack) > 1 and not isinstance(self.screen, ConsoleScreen):
@@ -260,6 +273,7 @@ class ConsoleApp(App[None]):
         def answered(answer: str | None) -> None:
             if answer and not self.console_state.launching:
                 self.console_state.launching = run_id
+                self.session.move(spec.workspace)
                 self.session.launch(spec, run_id)
                 self.present()
 

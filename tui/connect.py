@@ -13,10 +13,10 @@ def preload() -> None:
     import_module("remote.connection")
 
 
-def connector(host: str, *, local: bool, workspace: str, python: str | None = None) -> Connect:
-    """The factory for one host. The container raises ContainerError(usage) for a host or workspace that is none."""
+def connector(host: str, *, local: bool, python: str | None = None) -> Connect:
+    """The factory for one host."""
 
-    def connect(on_link: OnLink, ask: Ask) -> ContainerPort:
+    def connect(on_link: OnLink, ask: Ask, workspace: str) -> ContainerPort:
         from remote.container import Container
 
         return Container(host, local=local, workspace=workspace, python=python, ask=ask, on_link=on_link)

@@ -25,7 +25,7 @@ STATE_WORDS: dict[str, tuple[str, str]] = {
 
 LINK_WORDS: dict[str, tuple[str, str]] = {
     "connecting": ("◌", "connecting"),
-    "up": ("●", "connected"),
+    "up": ("●", "up"),
     "degraded": ("▲", "slow"),
     "down": ("✗", "down"),
     "refused": ("✗", "refused"),
@@ -59,7 +59,7 @@ def clean_line(text: str, limit: int = 500) -> str:
     if "\r" in text:
         parts = [part for part in text.split("\r") if part.strip()]
         text = parts[-1] if parts else ""
-    text = _CONTROLS.sub("", _ESCAPES.sub("", text[: limit * 20])).expandtabs(4)
+    text = _CONTROLS.sub("", _ESCAPES.sub("", text[: limit * 20].replace("\n", " "))).expandtabs(4)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -15,6 +15,7 @@ from eagle3.core.records import Disk, Probe
 from eagle3.core.spec import RunSpec
 from tui.formats import bytes_label, count_label
 
+DEFAULT_WORKSPACE = "~/eagle3"
 SIZES = ("smoke", "pilot")
 ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 

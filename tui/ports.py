@@ -65,7 +65,7 @@ OnLink = Callable[[LinkView], None]
 
 
 class Connect(Protocol):
-    """Makes the container (not yet open). ``on_link`` is called at each change of the link; ``ask`` holds the questions
-    that only the operator can answer."""
+    """Makes the container of a workspace (not yet open). ``on_link`` is called at each change of the link; ``ask`` holds the
+    questions that only the operator can answer. Raises ContainerError(usage) for a host or workspace that is none."""
 
-    def __call__(self, on_link: OnLink, ask: Ask) -> ContainerPort: ...
+    def __call__(self, on_link: OnLink, ask: Ask, workspace: str) -> ContainerPort: ...

@@ -49,6 +49,22 @@ def gpu_words(gpu: GpuReport) -> str:
     return f"{len(gpu.gpus)} × {', '.join(sorted(names))}, {pair_label(used, total)} used" if gpu.gpus else "no GPU"
 
 
+def host_words(facts: dict[str, Any]) -> str:
+    """The machine in a line: name, system, processors, load, memory."""
+    words = [clean_line(str(facts[key])) for key in ("hostname", "os") if facts.get(key)]
+    if facts.get("cpus"):
+        words.append(f"{facts['cpus']} CPUs")
+    load = facts.get("load")
+    if isinstance(load, list) and load:
+        words.append(f"load {load[0]}")
+    limit, total, free = (facts.get(f"memory_{key}_bytes") for key in ("limit", "total", "available"))
+    if isinstance(total, int) and isinstance(free, int):
+        words.append(f"memory {pair_label(total - free, total)}")
+    if isinstance(limit, int) and isinstance(total, int) and limit < total:
+        words.append(f"limited to {bytes_label(limit)}")
+    return " · ".join(words)
+
+
 def _gpu(gpu: GpuReport) -> dict[str, Any]:
     if gpu.status == "none":
         return _check("gpu", "gpu", "skipped", "GPU", gpu_words(gpu), "A run on the cpu machine preset needs none.")
@@ -84,10 +100,7 @@ def _server(server: VllmServer) -> dict[str, Any]:
 
 def report(host: str, probe: Probe) -> dict[str, Any]:
     """The report of a light probe. The verdict is the worst status that is ok, warn or fail."""
-    facts = probe.host
-    about = ", ".join(
-        clean_line(str(facts[key])) for key in ("hostname", "name", "os", "platform", "cpus", "cores", "python") if facts.get(key)
-    )
+    about = host_words(probe.host)
     checks = [_check("host", "host", "ok", "Host", about or "answers"), _gpu(probe.gpu), *(_disk(d) for d in probe.disks)]
     checks += [_server(s) for s in probe.vllm] or [_check("vllm", "vllm", "skipped", "vLLM", "no server is running")]
     statuses = {check["status"] for check in checks}

@@ -47,12 +47,14 @@ class Session:
         post: Callable[[Message], object],
         ask: Ask,
         clock: Callable[[], float],
+        workspace: str,
         poll_s: float = 5.0,
         actor: str = "",
         preload: Callable[[], object] | None = None,
     ) -> None:
         self._connect, self._post, self._ask, self._clock = connect, post, ask, clock
         self._poll_s, self._actor, self._preload = poll_s, actor, preload
+        self.workspace = workspace
         self._container: ContainerPort | None = None
         self._opened = asyncio.Event()
         self._wake = asyncio.Event()
@@ -61,6 +63,13 @@ class Session:
     def start(self) -> None:
         """Connect, and go on probing for as long as the console lives."""
         self._spawn("Connecting", self._run())
+
+    def move(self, workspace: str) -> None:
+        """Look at another workspace of the same host from now on: a new connection, since the helper lives in it."""
+        if workspace != self.workspace:
+            self.workspace = workspace
+            self._opened.clear()
+            self._spawn("Connecting", self._run())
 
     def reconnect(self) -> None:
         """Dial now, and let the login ask what it has to ask."""
@@ -90,6 +99,9 @@ class Session:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._drop()
+
+    async def _drop(self) -> None:
         container, self._container = self._container, None
         if container is not None:
             with contextlib.suppress(LinkError, ContainerError, TimeoutError):  # going away: nobody is left to tell
@@ -116,8 +128,9 @@ class Session:
         self._post(messages.LinkChanged(LinkState("connecting", self._clock())))
         if self._preload is not None:
             await asyncio.to_thread(self._preload)
+        await self._drop()
         try:
-            self._container = self._connect(self._link_changed, self._ask)
+            self._container = self._connect(self._link_changed, self._ask, self.workspace)
         except ContainerError as error:
             # What was asked for cannot be dialled at all: a mistake in the host or the workspace.
             self._post(messages.LinkChanged(LinkState("refused", self._clock(), sentence(error))))

@@ -66,12 +66,14 @@ class RunView:
     """Lines ever taken; with the deque's length it tells a reader which ones are new."""
     log_resets: int = 0
     result: Result | None = None
+    heard: bool = False
+    """Whether the run itself was read, not only its line in the list."""
     at: float | None = None
     problem: str = ""
 
     def take(self, news: RunNewsView, at: float, fresh: bool = False) -> None:
         """Add what one poll brought, received ``at``. ``fresh``: every file is read from its beginning again."""
-        self.at, self.problem = at, ""
+        self.at, self.problem, self.heard = at, "", True
         if fresh or "metrics.jsonl" in news.reset:
             self.metrics.clear()
         if fresh or "events.jsonl" in news.reset:

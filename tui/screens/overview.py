@@ -7,16 +7,18 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
 
+from tui import report
 from tui.formats import age_label, duration_label
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.state import Console
 from tui.themes.palette import BAD, MUTED, WARN
 from tui.widgets.disks import DisksPanel
 from tui.widgets.gpus import GpusPanel
+from tui.widgets.panel import caption
 from tui.widgets.runs_table import RunsTable
 from tui.widgets.vllm import VllmPanel
 
-MIN_RUNS_ROWS = 6
+MIN_RUNS_ROWS = 5
 """Rows that the list of runs keeps on a small screen."""
 
 
@@ -61,24 +63,26 @@ class OverviewScreen(ConsoleScreen):
         self.query_one(RunsTable).focus()
 
     def present(self, console: Console, now: float) -> None:
+        probe = console.probe.value
         line = notice(console, now)
+        if not line.plain and probe is not None:
+            line = Text(report.host_words(probe.host), MUTED)
         widget = self.query_one("#notice", Static)
-        widget.display = bool(line.plain)
         if widget.content != line:
             widget.update(line)
         known = console.probe
-        probe, age, stale = known.value, known.age(now), console.stale(known.at, now)
+        age, stale = known.age(now), console.stale(known.at, now)
         gpus, disks, vllm = self.query_one(GpusPanel), self.query_one(DisksPanel), self.query_one(VllmPanel)
         gpus.show(probe.gpu if probe else None)
         disks.show(probe.disks if probe else None)
         vllm.show(probe.vllm if probe else None)
         for panel in (gpus, disks, vllm):
             panel.age(age, stale)
-        room = self.size.height - 2 - vllm.rows - MIN_RUNS_ROWS
+        room = self.size.height - 3 - vllm.rows - MIN_RUNS_ROWS
         self.query_one("#machine").styles.height = max(5, min(max(gpus.rows, disks.rows), room))
         table = self.query_one(RunsTable)
         table.show(console, now)
-        table.border_subtitle = runs_age(console, now)
+        caption(table, subtitle=runs_age(console, now))
         table.set_class(bool(console.runs) and stale and known.at is not None, "stale")
 
     def action_open_run(self) -> None:

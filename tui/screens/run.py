@@ -15,6 +15,7 @@ from tui.themes.palette import ACCENT, ACCENT_2, ACCENT_3, MUTED, WARN
 from tui.widgets.events import EventsPanel
 from tui.widgets.headline import Headline
 from tui.widgets.log import RunLog
+from tui.widgets.panel import caption
 from tui.widgets.plot import Line, MetricPlot
 from tui.widgets.progress import ProgressLine
 from tui.widgets.stages import StagesPanel
@@ -140,10 +141,7 @@ class RunScreen(ConsoleScreen):
             (acceptance, acceptance_title(view, roomy), length_words(view, roomy), acceptance_lines),
         ):
             plot.show(version, partial(lines, view))
-            if plot.border_title != title:
-                plot.border_title = title
-            if plot.border_subtitle != subtitle:
-                plot.border_subtitle = subtitle
+            caption(plot, title=title, subtitle=subtitle)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The footer offers only what the run's state allows."""

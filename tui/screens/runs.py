@@ -8,6 +8,7 @@ from textual.widgets import Static
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.screens.overview import notice, runs_age
 from tui.state import Console
+from tui.widgets.panel import caption
 from tui.widgets.runs_table import RunsTable
 
 
@@ -33,7 +34,7 @@ class RunsScreen(ConsoleScreen):
             widget.update(line)
         table = self.query_one(RunsTable)
         table.show(console, now)
-        table.border_subtitle = runs_age(console, now)
+        caption(table, subtitle=runs_age(console, now))
 
     def action_open_run(self) -> None:
         if run_id := self.query_one(RunsTable).current():

@@ -8,7 +8,7 @@ from eagle3.core.records import Event
 from tui.formats import age_label, fit, one_line
 from tui.state import RunView
 from tui.themes.palette import BAD, MUTED, TEXT, WARN
-from tui.widgets.panel import Panel, join, quiet
+from tui.widgets.panel import Panel, caption, join, quiet
 
 LEVELS = {"error": ("✗", BAD), "warn": ("▲", WARN), "info": ("·", MUTED)}
 
@@ -29,8 +29,7 @@ class EventsPanel(Panel):
         last = view.events[-1] if view.events else None
         self.changed((view.run_id, len(view.events), last))
         words = age_label(view.age_of(last.t, now)) if last else "none yet"
-        if self.border_subtitle != words:
-            self.border_subtitle = words
+        caption(self, subtitle=words)
 
     def draw(self, width: int) -> Text:
         if self.view is None or not self.view.events:

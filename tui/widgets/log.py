@@ -6,6 +6,7 @@ from __future__ import annotations
 from textual.widgets import Log
 
 from tui.state import LOG_LINES, RunView
+from tui.widgets.panel import caption
 
 
 class RunLog(Log):
@@ -29,9 +30,7 @@ class RunLog(Log):
         if self._following and not self.is_vertical_scroll_end:
             self.scroll_end(animate=False, immediate=True, x_axis=False)
         following = "follows" if self._following else "scrolled up · End follows"
-        words = following if view.log_seq else "nothing yet"
-        if self.border_subtitle != words:
-            self.border_subtitle = words
+        caption(self, subtitle=following if view.log_seq else "nothing yet")
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Scrolling up lets go of the end; coming back to it takes hold again. A change of size does neither."""
@@ -40,3 +39,8 @@ class RunLog(Log):
             self._following = True
         elif new_value < old_value:
             self._following = False
+
+    def on_resize(self) -> None:
+        """A box that shrinks (the headline grew) still shows the end."""
+        if self._following:
+            self.call_after_refresh(self.scroll_end, animate=False, immediate=True, x_axis=False)

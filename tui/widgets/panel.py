@@ -34,8 +34,7 @@ class Panel(Widget):
         if stale and seconds is not None:
             words = f"stale · {words}"
         words = f"{note} · {words}" if note else words
-        if self.border_subtitle != words:
-            self.border_subtitle = words
+        caption(self, subtitle=words)
         self.set_class(stale and seconds is not None, "stale")
 
     @property
@@ -49,6 +48,16 @@ class Panel(Widget):
         text.no_wrap = True
         text.overflow = "ellipsis"
         return text
+
+
+def caption(widget: Widget, *, title: str | None = None, subtitle: str | None = None) -> None:
+    """Set a border's words where they changed. What a border gives back is not what it was given, so a comparison with
+    it would repaint the screen at every turn."""
+    before: dict[str, str] = widget.__dict__.setdefault("_caption", {})
+    for name, words in (("border_title", title), ("border_subtitle", subtitle)):
+        if words is not None and before.get(name) != words:
+            before[name] = words
+            setattr(widget, name, words)
 
 
 def quiet(text: str) -> Text:

@@ -8,20 +8,20 @@ from rich.style import Style
 from rich.text import Text
 from textual.widget import Widget
 
-from tui.formats import LINK_WORDS, duration_label, fit
+from tui.formats import LINK_WORDS, fit
 from tui.state import LinkState
 from tui.themes.palette import ACCENT, LINK_COLOURS, MUTED, TEXT
 
 TABS = (("1", "overview", "Overview"), ("3", "launch", "Launch"), ("4", "run", "Run"), ("5", "runs", "Runs"))
 
 
-def link_words(link: LinkState, now: float) -> str:
-    """ "● connected 12 min 05 s", "✗ down since 14:03:22": a link that is gone says since when by the clock."""
+def link_words(link: LinkState) -> str:
+    """ "● up since 14:03", "✗ down since 14:03:22": the state of the link, and since when by this machine's clock."""
     symbol, word = LINK_WORDS.get(link.status, ("?", link.status))
-    if link.status in {"down", "refused"}:
-        return f"{symbol} {word} since {time.strftime('%H:%M:%S', time.localtime(link.since))}"
-    lasted = now - link.since
-    return f"{symbol} {word}" + (f" {duration_label(lasted)}" if link.since and lasted >= 60 else "")
+    if link.status == "connecting" or not link.since:
+        return f"{symbol} {word}"
+    form = "%H:%M:%S" if link.status in {"down", "refused"} else "%H:%M"
+    return f"{symbol} {word} since {time.strftime(form, time.localtime(link.since))}"
 
 
 class TitleBar(Widget):
@@ -34,8 +34,8 @@ class TitleBar(Widget):
         self._words = ""
         self._colour = MUTED
 
-    def show(self, host: str, link: LinkState, now: float) -> None:
-        words, colour = link_words(link, now), LINK_COLOURS.get(link.status, MUTED)
+    def show(self, host: str, link: LinkState) -> None:
+        words, colour = link_words(link), LINK_COLOURS.get(link.status, MUTED)
         if (host, words, colour) != (self._host, self._words, self._colour):
             self._host, self._words, self._colour = host, words, colour
             self.refresh()
@@ -48,7 +48,7 @@ class TitleBar(Widget):
             click = Style(meta={"@click": f"app.go('{name}')"})
             line.append(key, Style.parse(ACCENT if here else MUTED) + click)
             line.append(f" {label}", Style.parse(f"bold {TEXT}" if here else MUTED) + click)
-            line.append("   ")
+            line.append("  ")
         room = width - line.cell_len - len(self._words)
         host = fit(self._host, room - 2) if room > 6 else ""
         line.append(" " * max(0, room - len(host) - (2 if host else 0)))

@@ -73,12 +73,14 @@ class FakeContainer:
         self.opened = 0
         self.closed = 0
         self.reconnects = 0
+        self.workspaces: list[str] = []
         self._link: LinkState = LinkState("connecting", NOW)
         self._on_link: OnLink = lambda link: None
 
     # the factory that the app is given
-    def __call__(self, on_link: OnLink, ask: Ask) -> FakeContainer:
+    def __call__(self, on_link: OnLink, ask: Ask, workspace: str) -> FakeContainer:
         self._on_link = on_link
+        self.workspaces.append(workspace)
         return self
 
     @property
@@ -109,7 +111,21 @@ class FakeContainer:
 
     async def probe(self) -> Probe:
         self._check()
-        return Probe(now=NOW, host={"hostname": "box"}, gpu=self.gpu, disks=self.disks, vllm=self.servers, runs=await self.runs())
+        return Probe(
+            now=NOW,
+            host={
+                "hostname": "box",
+                "os": "Debian 12",
+                "cpus": 2,
+                "load": [0.4],
+                "memory_total_bytes": 24 * GIB,
+                "memory_available_bytes": 20 * GIB,
+            },
+            gpu=self.gpu,
+            disks=self.disks,
+            vllm=self.servers,
+            runs=await self.runs(),
+        )
 
     async def runs(self) -> list[RunSummary]:
         self._check()
@@ -157,7 +173,7 @@ class FakeContainer:
                 raise ContainerError("not_found", f"There is no run called '{run_id}'.", "Press 5 to see the runs.")
             new = {}
             for name in seen:
-                text = (run / "attempts/1/run.log" if name == "run.log" else run / name).read_text()
+                text = (run / "attempts/1/run.log" if name == "run.log" else run / name).read_bytes().decode()
                 new[name], seen[name] = text[seen[name] :], len(text)
             result = run / "result.json"
             news = News(
