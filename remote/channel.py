@@ -123,6 +123,9 @@ class HelperChannel:
             self._end(f"The connection to {self._host} ended: {plain(str(error)) or type(error).__name__}")
         else:
             self._end(await self._last_words())
+        finally:
+            # Whatever ended the reader, nobody may go on waiting for it.
+            self._end(f"The channel to {self._host} is no longer read.")
 
     def _overlong(self, pending: bytearray) -> str:
         if self._marker in pending:

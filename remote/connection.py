@@ -43,7 +43,7 @@ class Where:
         if text.startswith("ssh://"):
             with contextlib.suppress(ValueError):
                 url = urlsplit(text)
-                if url.hostname and url.path in ("", "/"):
+                if url.hostname and url.path in ("", "/") and url.password is None:
                     return cls(url.hostname, url.port, url.username)
         else:
             user, _, host = text.rpartition("@")

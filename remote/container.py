@@ -157,7 +157,7 @@ class Container:
         environment and nowhere else. The spec's workspace is this container's.
         """
         spec = spec.model_copy(update={"workspace": self.workspace})
-        args = {
+        args: dict[str, Any] = {
             "workspace": self.workspace,
             "run_id": run_id,
             "spec_toml": spec.to_toml(),

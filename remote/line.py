@@ -57,7 +57,11 @@ class Line:
         connection = self.connection
         if connection is None or connection.closed.done():
             connection = self.connection = await self._dial(ask)
-        contents = await asyncio.to_thread(bundle)
+        try:
+            contents = await asyncio.to_thread(bundle)
+        except OSError as error:
+            text = f"This console's own eagle3 package cannot be read: {error.filename}: {error.strerror}."
+            raise ContainerError("failed", text, "Install it again.") from error
         self._places = Places(self._workspace, contents.version)
         self.channel = await self._helper(connection, contents)
         return self.channel

@@ -56,7 +56,7 @@ class LinkKeeper:
         except (LinkError, ContainerError) as error:
             self._failed(error)
             if persist:
-                self._task = asyncio.create_task(self._keep())
+                self._start_keeping()
             else:
                 await self._line.close()
             raise
@@ -65,7 +65,7 @@ class LinkKeeper:
             await self._line.close()
             raise
         self._set("up")
-        self._task = asyncio.create_task(self._keep())
+        self._start_keeping()
 
     async def channel(self, limit_s: float) -> HelperChannel:
         """The helper channel, once it is up. Raises LinkError after ``limit_s`` seconds, or at once where waiting is no use."""
@@ -94,6 +94,16 @@ class LinkKeeper:
             await asyncio.gather(self._task, return_exceptions=True)
         await self._line.close()
         self._set("down", "closed")
+
+    def _start_keeping(self) -> None:
+        self._task = asyncio.create_task(self._keep())
+        self._task.add_done_callback(self._kept)
+
+    def _kept(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._up.clear()
+            self._set("down", f"a defect of this console ended the link ({error!r}); connect again and report it.")
 
     async def _keep(self) -> None:
         while True:

@@ -63,7 +63,7 @@ class LocalServer:
         assert task is not None
         self._commands.add(task)
         try:
-            await _run(process)
+            await run_command(process)
         finally:
             self._commands.discard(task)
 
@@ -80,7 +80,7 @@ class _OneUser(asyncssh.SSHServer):
         return False
 
 
-async def _run(process: asyncssh.SSHServerProcess[bytes]) -> None:
+async def run_command(process: asyncssh.SSHServerProcess[bytes]) -> None:
     if process.command is None:
         process.stderr.write(b"This server runs commands only.\n")
         process.exit(1)

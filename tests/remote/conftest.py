@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import io
+import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,8 @@ import pytest_asyncio
 
 from eagle3.core.presets import resolve
 from eagle3.core.spec import RunSpec
+from remote import installer
+from remote.bundle import bundle
 from remote.container import Container, Settings
 from tests.support.sshd import Sshd
 
@@ -22,11 +27,40 @@ Quick = Callable[..., Settings]
 Open = Callable[..., Awaitable[Container]]
 
 
+@pytest.fixture(scope="session")
+def seed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Puts the helper into a workspace, as an earlier connect would have left it, and gives the workspace back."""
+    made = bundle()
+    workspace = tmp_path_factory.mktemp("seed")
+    request = {
+        "workspace": str(workspace),
+        "version": made.version,
+        "sha256": made.sha256,
+        "size": len(made.payload),
+        "unpacked_bytes": made.unpacked_bytes,
+    }
+    installed = Path(installer.install(request, io.BytesIO(made.payload))["path"])
+
+    def copy(workspace: Path) -> Path:
+        shutil.copytree(installed, workspace / "lib" / made.version, copy_function=os.link)
+        return workspace
+
+    return copy
+
+
 @pytest.fixture
-def sshd(tmp_path: Path) -> Iterator[Sshd]:
+def bare_sshd(tmp_path: Path) -> Iterator[Sshd]:
+    """A server that nobody has connected to."""
     server = Sshd(tmp_path / "sshd").start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def sshd(bare_sshd: Sshd, seed: Callable[[Path], Path]) -> Sshd:
+    """A server with the helper in the default workspace."""
+    seed(bare_sshd.home / "eagle3")
+    return bare_sshd
 
 
 @pytest.fixture

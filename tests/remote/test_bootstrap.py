@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,29 +31,29 @@ def installed(lib: Path) -> list[str]:
     return sorted(path.name for path in lib.glob("*") if not path.name.startswith(".")) if lib.exists() else []
 
 
-async def test_the_second_connect_uploads_nothing(sshd: Sshd, quick: Quick, opened: Open) -> None:
-    first = await opened(sshd.url, settings=quick(sshd))
-    second = await opened(sshd.url, settings=quick(sshd))
+async def test_the_second_connect_uploads_nothing(bare_sshd: Sshd, quick: Quick, opened: Open) -> None:
+    first = await opened(bare_sshd.url, settings=quick(bare_sshd))
+    second = await opened(bare_sshd.url, settings=quick(bare_sshd))
     assert (first.uploads, second.uploads) == (1, 0)
-    lib = sshd.home / "eagle3" / "lib"
+    lib = bare_sshd.home / "eagle3" / "lib"
     assert installed(lib) == [bundle().version]
     assert (lib / bundle().version / "site" / "eagle3" / "presets" / "sizes" / "smoke.toml").is_file()
     assert list(lib.glob(".incoming*")) == []
 
 
 async def test_an_interrupted_upload_leaves_nothing_that_looks_installed(
-    sshd: Sshd, quick: Quick, opened: Open, via: Callable[[int], str]
+    bare_sshd: Sshd, quick: Quick, opened: Open, via: Callable[[int], str]
 ) -> None:
-    lib = sshd.home / "eagle3" / "lib"
-    async with FaultProxy(sshd.port) as proxy:
+    lib = bare_sshd.home / "eagle3" / "lib"
+    async with FaultProxy(bare_sshd.port) as proxy:
         proxy.abort_after_bytes = 60_000
-        container = Container(via(proxy.port), settings=quick(sshd, port=proxy.port))
+        container = Container(via(proxy.port), settings=quick(bare_sshd, port=proxy.port))
         with pytest.raises(LinkError) as caught:
             await container.open()
         assert caught.value.kind == "lost"
         await container.close()
     assert installed(lib) == []
-    container = await opened(sshd.url, settings=quick(sshd))
+    container = await opened(bare_sshd.url, settings=quick(bare_sshd))
     assert container.uploads == 1
     assert installed(lib) == [bundle().version]
 
@@ -111,9 +112,9 @@ def test_what_the_disk_says_becomes_a_sentence(number: int, code: str, words: st
     assert answer["remedy"].endswith(".")
 
 
-async def test_a_workspace_that_cannot_be_made_is_said_in_one_sentence(sshd: Sshd, quick: Quick) -> None:
-    (sshd.home / "eagle3").write_text("a file")
-    container = Container(sshd.url, settings=quick(sshd))
+async def test_a_workspace_that_cannot_be_made_is_said_in_one_sentence(bare_sshd: Sshd, quick: Quick) -> None:
+    (bare_sshd.home / "eagle3").write_text("a file")
+    container = Container(bare_sshd.url, settings=quick(bare_sshd))
     with pytest.raises(ContainerError) as caught:
         await container.open()
     assert "in the way" in caught.value.text
@@ -219,13 +220,23 @@ def test_the_version_is_the_contents(tmp_path: Path) -> None:
     assert bundle(copy).version != same.version
 
 
-def test_the_helper_runs_from_its_archive_alone(tmp_path: Path) -> None:
+def runs_of(archive: Path, contents: dict[str, bytes], workspace: Path) -> object:
+    """What the helper packed from ``contents`` says of the workspace, on nothing but the standard library."""
+    with zipfile.ZipFile(archive, "w") as packed:
+        for name, data in contents.items():
+            packed.writestr(name, data)
+    command = [sys.executable, "-I", "-S", str(archive), "list", str(workspace)]
+    return json.loads(subprocess.run(command, capture_output=True, cwd="/", check=True).stdout)
+
+
+def test_the_helper_runs_from_its_byte_code_and_from_its_sources_where_python_is_another(tmp_path: Path) -> None:
     answer = installer.install(request(tmp_path), io.BytesIO(bundle().payload))
-    command = [sys.executable, "-I", "-S", f"{answer['path']}/runner.pyz", "serve", "--marker", "@@"]
-    asked = json.dumps({"id": 7, "verb": "hello", "args": {}}).encode() + b"\n"
-    done = subprocess.run(command, input=asked, capture_output=True, cwd="/", timeout=60, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith(b"@@")]
-    assert json.loads(lines[0][2:])["ok"] is True
+    with zipfile.ZipFile(Path(answer["path"]) / "runner.pyz") as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    byte_code = {name: data for name, data in contents.items() if name.endswith(".pyc") or name == "__main__.py"}
+    assert runs_of(tmp_path / "a.pyz", byte_code, tmp_path) == {"runs": []}
+    strange = {name: b"\0" * 4 + data[4:] if name.endswith(".pyc") else data for name, data in contents.items()}
+    assert runs_of(tmp_path / "b.pyz", strange, tmp_path) == {"runs": []}
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import stat
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import asyncssh
@@ -13,8 +15,10 @@ import pytest
 
 from remote.connection import Where
 from remote.container import Ask, Container, ContainerError, HostKeyQuestion, LinkError, SecretQuestion
+from remote.local import run_command
 from tests.remote.conftest import Open, Quick
-from tests.support.sshd import Sshd, free_port, make_key
+from tests.support.proxy import FaultProxy
+from tests.support.sshd import Sshd, free_port, lock_key, make_key
 from tests.support.waiting import until
 
 
@@ -191,7 +195,7 @@ async def test_jump_hosts_of_the_ssh_config_are_taken_with_the_same_questions(
     assert [key.name for key in operator.keys] == ["gate", "box"]
 
 
-@pytest.mark.parametrize("text", ["", "a b", "-oProxyCommand=x", "ssh://", "ssh://h:port", "http://h"])
+@pytest.mark.parametrize("text", ["", "a b", "-oProxyCommand=x", "ssh://", "ssh://h:port", "ssh://ada:pw@h", "http://h"])
 async def test_what_names_no_host_is_wrong_usage(text: str) -> None:
     with pytest.raises(ContainerError) as caught:
         Where.parse(text)
@@ -205,65 +209,125 @@ def test_hosts_are_written_as_for_ssh() -> None:
     assert Where.parse_jump("ada@gate:22") == Where("gate", 22, "ada")
 
 
-class PasswordServer(asyncssh.SSHServer):
-    """Takes one password and counts the tries. `connections` are those that got in or tried to."""
+@contextlib.asynccontextmanager
+async def embedded(factory: Callable[[], asyncssh.SSHServer], folder: Path) -> AsyncIterator[int]:
+    """An in-process server with another way to log in, its key known and no key of ours offered; gives the port."""
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    acceptor = await asyncssh.listen(
+        "127.0.0.1", 0, server_factory=factory, server_host_keys=[key], process_factory=run_command, encoding=None
+    )
+    (folder / "known_hosts").write_text(f"[127.0.0.1]:{acceptor.get_port()} {key.export_public_key().decode()}\n")
+    (folder / "ssh_config").write_text("Host *\n  IdentityAgent none\n  PubkeyAuthentication no\n")
+    yield acceptor.get_port()
+    acceptor.close()
 
-    tries: list[str]
-    open: list[asyncssh.SSHServerConnection]
+
+class PasswordServer(asyncssh.SSHServer):
+    """Takes one password. ``tries`` and ``open`` collect what happens."""
+
+    def __init__(self, tries: list[str], open_: list[asyncssh.SSHServerConnection]) -> None:
+        self._tries, self._open = tries, open_
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
-        self.open.append(conn)
+        self._open.append(conn)
 
     def password_auth_supported(self) -> bool:
         return True
 
     def validate_password(self, username: str, password: str) -> bool:
-        self.tries.append(password)
+        self._tries.append(password)
         return password == "right"
 
 
 async def test_a_login_with_a_password_is_never_repeated_by_itself(
-    quick: Quick, opened: Open, tmp_path: Path, via: Callable[[int], str]
+    quick: Quick, opened: Open, tmp_path: Path, via: Callable[[int], str], seed: Callable[[Path], Path]
 ) -> None:
-    from remote.local import _run
-
     tries: list[str] = []
     connections: list[asyncssh.SSHServerConnection] = []
-    factory = type("Server", (PasswordServer,), {"tries": tries, "open": connections})
-    key = asyncssh.generate_private_key("ssh-ed25519")
-    acceptor = await asyncssh.listen(
-        "127.0.0.1", 0, server_factory=factory, server_host_keys=[key], process_factory=_run, encoding=None
-    )
-    port = acceptor.get_port()
-    (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{port} {key.export_public_key().decode()}\n")
-    (tmp_path / "ssh_config").write_text("Host *\n  IdentityAgent none\n  PubkeyAuthentication no\n")
-    operator = Operator(secrets=["wrong", "right", "right"])
-    container = await opened(via(port), settings=quick(), ask=operator.ask, workspace=str(tmp_path / "workspace"))
-    assert tries == ["wrong", "right"]
+    async with embedded(lambda: PasswordServer(tries, connections), tmp_path) as port:
+        operator = Operator(secrets=["wrong", "right", "right"])
+        workspace = str(seed(tmp_path / "workspace"))
+        container = await opened(via(port), settings=quick(), ask=operator.ask, workspace=workspace)
+        assert tries == ["wrong", "right"]
 
-    connections[-1].abort()
-    await until(lambda: "reconnect by hand" in container.link.reason, "the console to wait for a person")
-    assert container.link.status == "down"
-    assert tries == ["wrong", "right"]
-    container.reconnect()
-    await until(lambda: container.link.status == "up", "the person's reconnect")
-    assert tries == ["wrong", "right", "right"]
-    await container.close()
-    acceptor.close()
+        connections[-1].abort()
+        await until(lambda: "reconnect by hand" in container.link.reason, "the console to wait for a person")
+        assert container.link.status == "down"
+        assert tries == ["wrong", "right"]
+        container.reconnect()
+        await until(lambda: container.link.status == "up", "the person's reconnect")
+        assert tries == ["wrong", "right", "right"]
+        await container.close()
 
 
 async def test_where_nobody_can_be_asked_for_a_password_the_login_is_refused(
     quick: Quick, tmp_path: Path, via: Callable[[int], str]
 ) -> None:
-    key = asyncssh.generate_private_key("ssh-ed25519")
-    factory = type("Server", (PasswordServer,), {"tries": [], "open": []})
-    acceptor = await asyncssh.listen("127.0.0.1", 0, server_factory=factory, server_host_keys=[key])
-    (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{acceptor.get_port()} {key.export_public_key().decode()}\n")
-    (tmp_path / "ssh_config").write_text("Host *\n  IdentityAgent none\n  PubkeyAuthentication no\n")
-    error = await refusal(Container(via(acceptor.get_port()), settings=quick()))
+    async with embedded(lambda: PasswordServer([], []), tmp_path) as port:
+        error = await refusal(Container(via(port), settings=quick()))
     assert error.kind == "refused", error.text
     assert "asks for a password" in error.text
-    acceptor.close()
+
+
+class CodeServer(asyncssh.SSHServer):
+    """Asks for a one-time code."""
+
+    def kbdint_auth_supported(self) -> bool:
+        return True
+
+    def get_kbdint_challenge(self, username: str, lang: str, submethods: str) -> tuple[str, str, str, list[tuple[str, bool]]]:
+        return "", "Second factor", "", [("Code:", True)]
+
+    def validate_kbdint_response(self, username: str, responses: Sequence[str]) -> bool:
+        return list(responses) == ["123456"]
+
+
+async def test_a_one_time_code_is_asked_for_in_the_hosts_words(
+    quick: Quick, opened: Open, tmp_path: Path, via: Callable[[int], str], seed: Callable[[Path], Path]
+) -> None:
+    async with embedded(CodeServer, tmp_path) as port:
+        operator = Operator(secrets=["123456"])
+        await opened(via(port), settings=quick(), ask=operator.ask, workspace=str(seed(tmp_path / "workspace")))
+    assert [(question.prompt, question.echo) for question in operator.prompts] == [("Second factor Code:", True)]
+
+
+async def test_a_cancelled_question_ends_the_login(quick: Quick, tmp_path: Path, via: Callable[[int], str]) -> None:
+    async with embedded(CodeServer, tmp_path) as port:
+        operator = Operator()
+        error = await refusal(Container(via(port), settings=quick(), ask=operator.ask))
+    assert error.kind == "refused", error.text
+    assert "cancelled" in error.text
+    assert len(operator.prompts) == 1
+
+
+async def test_the_passphrase_of_a_key_is_asked_for_once_the_host_accepts_the_key(sshd: Sshd, quick: Quick, opened: Open) -> None:
+    lock_key(sshd.client_key, "open sesame")
+    operator = Operator(secrets=["open sesame"])
+    container = await opened(sshd.url, settings=quick(sshd), ask=operator.ask)
+    assert [question.prompt for question in operator.prompts] == ["Passphrase of the key client_key"]
+    assert await container.runs() == []
+
+
+async def test_a_wrong_passphrase_is_a_refused_login(sshd: Sshd, quick: Quick) -> None:
+    lock_key(sshd.client_key, "open sesame")
+    operator = Operator(secrets=["let me in"])
+    error = await refusal(Container(sshd.url, settings=quick(sshd), ask=operator.ask))
+    assert error.kind == "refused", error.text
+
+
+async def test_after_a_sleep_a_dead_connection_is_given_up_at_the_first_silent_ping(
+    sshd: Sshd, quick: Quick, opened: Open, via: Callable[[int], str]
+) -> None:
+    slept_s = [0.0]
+    async with FaultProxy(sshd.port) as proxy:
+        settings = quick(sshd, port=proxy.port, clock=lambda: time.time() + slept_s[0], pings_missed=1000)
+        container = await opened(via(proxy.port), settings=settings)
+        proxy.mode = "swallow"
+        await until(lambda: container.link.status == "degraded", "silence to be noticed")
+        slept_s[0] = 3600.0
+        await until(lambda: container.link.status == "down", "the connection from before the sleep to be given up")
+        proxy.mode = "pass"
+        await until(lambda: container.link.status == "up", "a new connection")
 
 
 async def test_an_unreachable_host_is_dialled_on_in_the_background_if_wanted(sshd: Sshd, quick: Quick, opened: Open) -> None:

@@ -22,7 +22,7 @@ async def server() -> AsyncIterator[LocalServer]:
 
 
 def login(server: LocalServer, **options: object) -> asyncssh.misc._ACMWrapper[asyncssh.SSHClientConnection]:
-    known = ([server.host_key.convert_to_public()], [], [])
+    known: tuple[list[asyncssh.SSHKey], ...] = ([server.host_key.convert_to_public()], [], [])
     defaults = {"username": getpass.getuser(), "client_keys": None, "agent_path": None, "config": None, "known_hosts": known}
     return asyncssh.connect("127.0.0.1", server.port, **{**defaults, **options})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from tests.support.waiting import until
 
 
 @pytest.fixture(params=["sshd", "local"])
-def reach(request: pytest.FixtureRequest, quick: Quick, tmp_path: Path) -> dict[str, Any]:
+def reach(request: pytest.FixtureRequest, quick: Quick, tmp_path: Path, seed: Callable[[Path], Path]) -> dict[str, Any]:
     """How to reach each kind of container: arguments of `Container`."""
     if request.param == "local":
-        return {"local": True, "workspace": str(tmp_path / "workspace"), "settings": quick()}
-    server: Sshd = request.getfixturevalue("sshd")
+        return {"local": True, "workspace": str(seed(tmp_path / "workspace")), "settings": quick()}
+    server: Sshd = request.getfixturevalue("bare_sshd")
+    seed(server.home / "work space")
     return {"host": server.url, "workspace": "~/work space", "settings": quick(server)}
 
 
@@ -101,6 +103,14 @@ async def test_a_resumed_attempt_replaces_the_rows_that_it_repeats(reach: dict[s
     assert later[-1].summary.attempt == 2
     assert sorted(best) == list(range(1, max(best) + 1))
     assert "run.log" not in later[0].reset
+
+
+async def test_the_headless_command_there_runs_with_the_uploaded_package(reach: dict[str, Any], opened: Open) -> None:
+    container = await opened(**reach)
+    output = await container.eagle3("spec", "--size", "nosuch size", python=sys.executable)
+    assert output.code == 2, output.err
+    output = await container.eagle3("ls", "--workspace", "/nonexistent place", python=sys.executable)
+    assert output.code == 0, output.err
 
 
 async def test_an_unknown_run_is_said_to_be_unknown(reach: dict[str, Any], opened: Open) -> None:

@@ -5,27 +5,30 @@ It goes on until ``finish`` appears in the run directory (then exit 0), or TERM 
 repeats the last steps of the one before, as training does.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 run_dir = Path(sys.argv[-1])
 attempt = int(os.environ["EAGLE3_ATTEMPT"])
-stop = []
+stop: list[bool] = []
 signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
 
 
-def append(name, row):
+def append(name: str, row: dict[str, Any]) -> None:
     data = json.dumps({"v": 1, "attempt": attempt, "t": time.time(), **row}).encode() + b"\n"
     descriptor = os.open(run_dir / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(descriptor, data)
     os.close(descriptor)
 
 
-def replace(name, value):
+def replace(name: str, value: dict[str, Any]) -> None:
     temporary = run_dir / f".{name}.tmp"
     temporary.write_text(json.dumps(value))
     temporary.rename(run_dir / name)

@@ -33,6 +33,11 @@ def make_key(path: Path, kind: str = "ed25519") -> Path:
     return path
 
 
+def lock_key(path: Path, passphrase: str) -> None:
+    """Put a passphrase on a key that has none."""
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", passphrase, "-f", str(path)], check=True)
+
+
 @dataclass
 class Sshd:
     """``folder`` holds everything, the account's home there included. ``noise`` is printed before each command, as a
