@@ -63,7 +63,7 @@ def test_another_seed_holds_out_others() -> None:
 
 
 def test_a_scarce_kind_is_used_up_and_the_others_fill_in() -> None:
-    prompts = make(30, kinds=1) + [Prompt("rare", "rare", ("a rare question",))]
+    prompts = [*make(30, kinds=1), Prompt("rare", "rare", ("a rare question",))]
     train, heldout = prepare.split(prompts, 20, 5, seed=0)
     assert len(train) + len(heldout) == 25 and "rare" in names(train) | names(heldout)
 
