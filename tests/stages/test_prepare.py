@@ -63,7 +63,7 @@ def test_another_seed_holds_out_others() -> None:
 
 
 def test_a_scarce_kind_is_used_up_and_the_others_fill_in() -> None:
-    prompts = make(30, kinds=1) + [Prompt("rare", "rare", ("a rare question",))]
+    prompts = [*make(30, kinds=1), Prompt("rare", "rare", ("a rare question",))]
     train, heldout = prepare.split(prompts, 20, 5, seed=0)
     assert len(train) + len(heldout) == 25 and "rare" in names(train) | names(heldout)
 
@@ -75,7 +75,9 @@ def test_too_few_prompts_are_an_error_that_says_how_many_there_are() -> None:
 
 def test_a_prompt_that_differs_only_in_case_blanks_and_width_is_a_duplicate() -> None:
     assert prompt_hash("What is  the\ntime?") == prompt_hash("what is the time? ") == prompt_hash("Ｗhat is the time?")
-    unique = prepare.without_duplicates([Prompt("a", "k", ("Same?",)), Prompt("b", "k", ("SAME?",)), Prompt("c", "k", ("Other?",))])
+    unique = prepare.without_duplicates(
+        [Prompt("a", "k", ("Same?",)), Prompt("b", "k", ("SAME?",)), Prompt("c", "k", ("Other?",))]
+    )
     assert [prompt.id for prompt in unique] == ["a", "c"]
 
 
@@ -99,7 +101,13 @@ def test_a_changed_file_of_the_same_name_makes_the_stage_run_again(tmp_path: Pat
 @pytest.mark.parametrize(
     "row",
     [
-        {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}, {"role": "user", "content": "And?"}]},
+        {
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": "Ho"},
+                {"role": "user", "content": "And?"},
+            ]
+        },
         {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}, {"from": "human", "value": "And?"}]},
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, {"role": "user", "content": "And?"}]},
         {"turns": ["Hi", "And?"]},

@@ -178,7 +178,9 @@ def test_wrong_states_are_asked_for_once_more_and_said(ctx: StageContext) -> Non
 
 
 def test_states_wrong_twice_end_the_stage_naming_the_sample_and_the_others_stay(ctx: StageContext) -> None:
-    with pytest.raises(StageError, match=r"1 of 6 samples have no states, sample 2 \('s-2'\) first: its states were wrong 2 times"):
+    with pytest.raises(
+        StageError, match=r"1 of 6 samples have no states, sample 2 \('s-2'\) first: its states were wrong 2 times"
+    ):
         run(ctx, spoil={12: 2})
     assert len(run(ctx)[1].requests) == 1
 
