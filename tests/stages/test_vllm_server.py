@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from eagle3.engines.cpu import cpu_environment, usable_cores
 from eagle3.engines.prometheus import parse_counters
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.stages.context import StageContext, StageError, Stopped
@@ -204,3 +205,20 @@ def test_counters_are_summed_over_engines_and_keep_their_own_labels() -> None:
         "vllm:spec_decode_num_drafts_total": 7.0,
         "vllm:spec_decode_num_accepted_tokens_per_pos_total": {"0": 3.0},
     }
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("100000 100000", 1), ("50000 100000", 1), ("max 100000", None), ("nonsense", None)]
+)
+def test_a_containers_quota_limits_the_threads(tmp_path: Path, quota: str, cores: int | None) -> None:
+    (tmp_path / "cpu.max").write_text(quota)
+    unlimited = usable_cores(quota_file=tmp_path / "none")
+    assert usable_cores(quota_file=tmp_path / "cpu.max") == (unlimited if cores is None else cores)
+
+
+def test_intels_openmp_is_loaded_where_the_servers_environment_has_it(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    python = str(tmp_path / "bin" / "python")
+    assert "LD_PRELOAD" not in cpu_environment(python)
+    (tmp_path / "lib" / "libiomp5.so").touch()
+    assert cpu_environment(python)["LD_PRELOAD"] == str(tmp_path / "lib" / "libiomp5.so")
