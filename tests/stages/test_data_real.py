@@ -66,5 +66,7 @@ def test_vllm_and_transformers_agree_on_every_layer(done: tuple[StageContext, di
 @pytest.mark.timeout(600)
 def test_a_second_start_finds_everything_whole_and_starts_no_server(done: tuple[StageContext, dict[str, dict[str, Any]]]) -> None:
     ctx, figures = done
+    ctx.server_python = "/no/such/python"
+    assert regenerate.run(ctx)["answer_tokens"] == figures["regenerate"]["answer_tokens"]
     again = extract.run(ctx)
     assert again == {key: figures["extract"][key] for key in ("samples", "tokens", "bytes")}
