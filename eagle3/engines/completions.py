@@ -43,12 +43,12 @@ class Completions:
         *,
         timeout_s: float,
         retries: int = 3,
-        backoff_s: float = _BACKOFF_S,
+        backoff_s: float | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._timeout_s = timeout_s
         self._retries = retries
-        self._backoff_s = backoff_s
+        self._backoff_s = _BACKOFF_S if backoff_s is None else backoff_s
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=256)
         self._client = httpx.AsyncClient(
             base_url=base_url, trust_env=False, timeout=None, limits=limits, transport=transport
