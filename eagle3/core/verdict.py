@@ -28,6 +28,9 @@ POSSIBLE_SPEEDUP = 1.05
 """Speed-up ÷ acceptance length that one measurement's noise explains. A step of the target that checks several tokens is
 never cheaper than one that makes one, so a draft cannot speed it up by more than its acceptance length."""
 
+BUSY_ABOVE = 0.15
+"""Share of the CPU that others may take before the sentence says so: the speeds are then rough."""
+
 USEFUL_SPEEDUP = 1.05
 """Speed with ÷ without the draft from which the gain is more than the noise of one measurement."""
 
@@ -41,6 +44,8 @@ class Evidence:
     tok_s_no_draft: float | None
     concurrency: int
     lossless: Lossless | None = None
+    other_cpu: float = 0.0
+    """The larger share of the machine's CPU, 0 to 1, that other work took while one of the two speeds was measured."""
 
     @property
     def speedup(self) -> float | None:
@@ -70,6 +75,8 @@ def judge(evidence: Evidence, *, min_drafts: int, broken_below: float) -> Verdic
     """The verdict. ``min_drafts``: fewer are no evidence; ``broken_below``: position-0 acceptance (0 to 1) under
     which layer ids, vocabulary map or norms are wrong rather than the training short."""
     word, text = _decide(evidence, min_drafts, broken_below)
+    if evidence.other_cpu > BUSY_ABOVE:
+        text += f" The speeds are rough: other work took up to {evidence.other_cpu:.0%} of the CPU meanwhile."
     served = evidence.acceptance
     measured = served.figures()
     return Verdict(
@@ -91,6 +98,8 @@ def judge(evidence: Evidence, *, min_drafts: int, broken_below: float) -> Verdic
             "tok_s": _rounded(evidence.tok_s),
             "tok_s_no_draft": _rounded(evidence.tok_s_no_draft),
             "concurrency": evidence.concurrency,
+            "other_cpu": _rounded(evidence.other_cpu),
+            "busy_above": BUSY_ABOVE,
             "lossless_identical": evidence.lossless.identical if evidence.lossless else None,
             "lossless_of": evidence.lossless.of if evidence.lossless else None,
             "tie_gap": evidence.lossless.tie_gap if evidence.lossless else None,

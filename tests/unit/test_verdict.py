@@ -139,3 +139,10 @@ def test_a_gain_beyond_the_acceptance_length_means_that_the_machine_was_busy() -
     found = verdict(acceptance(200, 50, 10), tok_s=49, tok_s_no_draft=30)
     assert found.verdict == INSUFFICIENT
     assert "something else used the machine" in found.verdict_text
+
+
+def test_speeds_measured_beside_other_work_are_called_rough() -> None:
+    busy = Evidence(acceptance(220, 50, 10), 20.0, 30.0, 8, other_cpu=0.4)
+    found = judge(busy, min_drafts=200, broken_below=0.1)
+    assert found.verdict == NOT_USEFUL
+    assert "other work took up to 40% of the CPU" in found.verdict_text
