@@ -34,6 +34,9 @@ from tui.themes.palette import THEME
 LATER = {"launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen"}
 """Screens imported when they are first opened: the plots alone cost a third of a second."""
 
+TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
+"""Seconds that a note stays; a click takes it away at once."""
+
 
 class ConsoleApp(App[None]):
     """``connect`` makes the container; ``clock`` gives Unix seconds. Both are passed in, so that tests can drive them."""
@@ -114,7 +117,7 @@ class ConsoleApp(App[None]):
 
     def tell(self, text: str, severity: str = "information") -> None:
         """A note to the operator; remote text is shown as text."""
-        self.notify(one_line(text), severity=cast(Any, severity), markup=False, timeout=8 if severity != "information" else 4)
+        self.notify(one_line(text), severity=cast(Any, severity), markup=False, timeout=TOAST_S[severity])
 
     # --- news from the session
 

@@ -101,11 +101,14 @@ async def test_the_screen_is_written_as_a_picture(make_app: MakeApp, tmp_path: P
 
 
 async def test_the_palette_offers_the_table(make_app: MakeApp) -> None:
-    async with make_app().run_test(size=(120, 40)) as pilot:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
         await until_seen(pilot, "no GPU")
         await pilot.press("ctrl+p")
         await until_seen(pilot, "Pilot", "launch the pilot, after one confirmation")
-        await pilot.press(*"pilot", "enter", "enter")
+        await pilot.press(*"pilot")
+        await until(pilot, lambda: "connect again now" not in seen(app), "the search")
+        await pilot.press("enter")
         await until_seen(pilot, "Launch the pilot?")
 
 

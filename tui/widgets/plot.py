@@ -34,6 +34,11 @@ def rgb(colour: str) -> tuple[int, int, int]:
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
 
+def step_ticks(first: float, last: float, count: int) -> list[int]:
+    """At most ``count`` whole steps, evenly spread from the first to the last."""
+    return sorted({round(first + (last - first) * k / (count - 1)) for k in range(count)})
+
+
 def prepared(line: Line, columns: int) -> list[list[Point]]:
     """The finite pieces of a series, thinned to what ``columns`` columns can show."""
     return segments(thin(line.points, columns))
@@ -96,7 +101,8 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
                     plt.scatter(xs, ys, color=rgb(line.colour), marker="●" if line.dots else "braille")
                 else:
                     plt.plot(xs, ys, color=rgb(line.colour), marker="braille")
-        plt.xfrequency(3 if width < 50 else 6)
+        ticks = step_ticks(min(steps), max(steps), 3 if width < 50 else 6)
+        plt.xticks(ticks, [f"{tick:,}" for tick in ticks])
         plt.yfrequency(3 if height < 10 else 5)
         plt.xaxes(True, False)
         plt.yaxes(True, False)
