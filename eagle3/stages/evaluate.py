@@ -72,6 +72,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         concurrency=load.concurrency,
         lossless=lossless,
         other_cpu=max(load.other_cpu, float(plain["load"]["other_cpu"])),
+        simulated_first=_first(ctx.figures.get("train", {}).get("val", {}).get("acc_pos")),
     )
     verdict = judge(evidence, min_drafts=ctx.spec.evaluate.min_drafts, broken_below=ctx.spec.evaluate.broken_below)
     figures = {**_figures(ctx, evidence, load, plain, verdict), **about}
@@ -146,6 +147,10 @@ def _figures(ctx: StageContext, evidence: Evidence, load: Load, plain: dict[str,
         "untrained": rundir.read_json(ctx.run_dir / "train" / "floor.json", default={}),
         **verdict.to_json(),
     }
+
+
+def _first(acc_pos: list[float | None] | None) -> float | None:
+    return acc_pos[0] if acc_pos else None
 
 
 def _key(ctx: StageContext, draft_sha256: str, plain: dict[str, Any]) -> str:

@@ -46,6 +46,20 @@ def test_a_position_0_clearly_under_the_threshold_is_broken_and_says_what_to_che
     assert "layer ids" in found.verdict_text and "1.2%" in found.verdict_text
 
 
+def test_a_broken_draft_that_training_knew_no_better_is_sent_back_to_training() -> None:
+    """Measured after 30 steps: 8.0 % simulated, 8.0 % served."""
+    low = Acceptance(1343, 4029, 114, (107, 7, 0))
+    found = judge(Evidence(low, 20.0, 30.0, 8, simulated_first=0.0798), min_drafts=200, broken_below=0.10)
+    assert found.verdict == BROKEN
+    assert "serving does what was trained: train longer" in found.verdict_text
+
+
+def test_a_broken_draft_that_training_thought_good_is_sent_to_the_layer_ids() -> None:
+    found = judge(Evidence(acceptance(12, 1, 0), 20.0, 30.0, 8, simulated_first=0.4), min_drafts=200, broken_below=0.10)
+    assert found.verdict == BROKEN
+    assert "what is served is not what was trained: check the layer ids" in found.verdict_text
+
+
 def test_a_position_0_too_near_to_the_threshold_is_not_called_broken() -> None:
     found = verdict(acceptance(22, 1, 0, drafts=210))
     assert found.verdict == INSUFFICIENT
