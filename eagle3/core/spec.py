@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
 from typing import Annotated, Any, Literal
 
-import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 STAGES = ("prepare", "regenerate", "extract", "vocabulary", "train", "evaluate", "export")
@@ -23,7 +23,8 @@ PositiveInt = Annotated[int, Field(ge=1)]
 class Section(BaseModel):
     """A part of the spec: unknown keys are refused, so that a typing error never becomes a default."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # validate_default: else a float field's default 30 is an int until it is read back, and the hash differs.
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 class Target(Section):
@@ -149,6 +150,9 @@ class RunSpec(Section):
 
     def to_toml(self) -> str:
         """The resolved spec as it is written to ``spec.toml``; unset optional fields are left out."""
+        # Only those who write a spec need tomlkit; the worker reads, in an environment that may lack it.
+        import tomlkit
+
         return tomlkit.dumps(self.model_dump(exclude_none=True))
 
     @property
@@ -158,7 +162,7 @@ class RunSpec(Section):
 
     @classmethod
     def from_toml(cls, text: str) -> RunSpec:
-        return cls.model_validate(tomlkit.parse(text).unwrap())
+        return cls.model_validate(tomllib.loads(text))
 
 
 def hash_of(value: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 from typing import Any, Dict
 
 
@@ -37,3 +39,9 @@ def from_os_error(error: OSError, doing: str) -> VerbError:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return VerbError("not_found", f"{error.filename or 'A file'} is not there: {doing} failed ({why}).")
     return VerbError("failed", f"{doing[:1].upper()}{doing[1:]} failed: {why}.")
+
+
+def complain(text: str) -> None:
+    """A line on stderr, which is the log of the attempt. On a full disk it is lost: it must not end its writer."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"runner: {text}\n".encode("utf-8", "backslashreplace"))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import json
 import math
 import os
 import re
 import stat
+import time
 from pathlib import Path
 from typing import Any, List, Union
 
@@ -29,7 +29,6 @@ MAX_LINE_BYTES = 4096
 PathLike = Union[str, "os.PathLike[str]"]
 
 _CUT = "…"
-_counter = itertools.count()
 
 
 def workspace_path(text: PathLike) -> Path:
@@ -97,7 +96,7 @@ def write_json(path: PathLike, obj: Any, durable: bool = True) -> None:
 def write_bytes(path: PathLike, content: bytes, durable: bool = True) -> None:
     """Replace the file ``path`` by ``content``, atomically as in ``write_json``."""
     target = Path(path)
-    temporary = target.parent / f".{target.name}.{os.getpid()}.{next(_counter)}.tmp"
+    temporary = target.parent / f".{target.name}.{os.urandom(6).hex()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -147,12 +146,22 @@ def append_line(path: PathLike, obj: Any) -> None:
         if size == 0:
             with contextlib.suppress(PermissionError):  # the file of another member of the group
                 os.fchmod(descriptor, _file_mode(Path(path).parent))
-        elif os.pread(descriptor, 1, size - 1) not in (b"\n", b""):
+        elif _is_torn(descriptor):
             line = b"\n" + line
         if os.write(descriptor, line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
     finally:
         os.close(descriptor)
+
+
+def _is_torn(descriptor: int) -> bool:
+    """Whether the file ends in half a line for good: what another writer is just writing shows for a moment too."""
+    for _ in range(4):
+        size = os.fstat(descriptor).st_size
+        if size == 0 or os.pread(descriptor, 1, size - 1) in (b"\n", b""):
+            return False
+        time.sleep(0.002)
+    return True
 
 
 def fsync_folder(folder: PathLike) -> None:

@@ -5,13 +5,128 @@ Verbs: hello, probe, list, launch, read, stop, gpu, http. Arguments and answers 
 
 from __future__ import annotations
 
-from typing import Any, Dict
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List
 
-from eagle3.runner.errors import VerbError
+from eagle3 import __version__
+from eagle3.runner import gpu, host, increments, rundir, state, vllm
+from eagle3.runner import launch as launching
+from eagle3.runner import probe as probing
+from eagle3.runner import stop as stopping
+from eagle3.runner.errors import VerbError, from_os_error
 
-__all__ = ["VerbError", "handle"]
+__all__ = ["LIMITS_S", "VerbError", "handle"]
+
+LIMITS_S = {"hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "read": 30.0, "stop": 20.0, "gpu": 15.0, "http": 60.0}
+"""Seconds after which the channel answers that a verb has not answered."""
+
+Args = Dict[str, Any]
 
 
-def handle(verb: str, args: Dict[str, Any]) -> Dict[str, Any]:
+def handle(verb: str, args: Args) -> Dict[str, Any]:
     """Do ``verb`` and give its answer; raises VerbError with the sentence for the person who asked."""
-    raise VerbError("usage", f"There is no verb {verb!r}.")
+    if not isinstance(verb, str) or verb not in _VERBS:
+        raise VerbError("usage", f"There is no verb {verb!r}.", f"Use one of {', '.join(_VERBS)}.")
+    if not isinstance(args, dict):
+        raise VerbError("usage", f"The arguments of {verb} must be an object.")
+    try:
+        return _VERBS[verb](args)
+    except KeyError as error:
+        raise VerbError("usage", f"The verb {verb} needs the argument {error}.") from error
+    except OSError as error:
+        raise from_os_error(error, f"the verb {verb}") from error
+
+
+def _hello(_: Args) -> Dict[str, Any]:
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "pid": os.getpid(),
+        "user": host.user(),
+        "host": platform.node(),
+        "home": str(Path.home()),
+    }
+
+
+def _probe(args: Args) -> Dict[str, Any]:
+    return probing.probe(args["workspace"], args.get("paths") or (), args.get("urls") or ())
+
+
+def _list(args: Args) -> Dict[str, Any]:
+    return {"runs": probing.list_runs(args["workspace"])}
+
+
+def _launch(args: Args) -> Dict[str, Any]:
+    return launching.launch(
+        args["workspace"],
+        args["run_id"],
+        args.get("spec_toml") or "",
+        args.get("launch") or {},
+        report=args.get("report"),
+        actor=str(args.get("actor") or ""),
+        resume=bool(args.get("resume")),
+        secret_env=args.get("secret_env"),
+        attempt=args.get("attempt"),
+    )
+
+
+def _existing(args: Args) -> Path:
+    run_dir = rundir.run_path(args["workspace"], args["run_id"])
+    if not (run_dir / "launch.json").exists():
+        raise VerbError("not_found", f"There is no run {run_dir.name} in {run_dir.parent.parent}.", "List the runs.")
+    return run_dir
+
+
+def _read(args: Args) -> Dict[str, Any]:
+    run_dir = _existing(args)
+    # The state first: what is read after it said "ended" is all that there will be.
+    summary = state.summary(run_dir, time.time())
+    ended = summary["state"] not in state.LIVE
+    wanted: List[Args] = args.get("files") or []
+    files = {
+        str(entry["name"]): increments.read(
+            run_dir,
+            str(entry["name"]),
+            entry.get("token"),
+            int(entry.get("max_bytes") or increments.DEFAULT_MAX_BYTES),
+            bool(entry.get("whole")),
+            ended,
+        )
+        for entry in wanted
+    }
+    return {"summary": summary, "files": files}
+
+
+def _stop(args: Args) -> Dict[str, Any]:
+    return stopping.stop(_existing(args), args.get("mode") or "now", str(args.get("actor") or ""), args.get("grace_s"))
+
+
+def _gpu(_: Args) -> Dict[str, Any]:
+    return gpu.report()
+
+
+def _http(args: Args) -> Dict[str, Any]:
+    url, timeout_s = str(args["url"]), min(float(args.get("timeout_s") or 5.0), LIMITS_S["http"] - 5.0)
+    if not vllm.is_loopback(url):
+        raise VerbError("usage", f"{url} is not an address of the container itself.", "Only loopback addresses are asked.")
+    begun = time.monotonic()
+    try:
+        status, body = vllm.get(url, timeout_s)
+    except (OSError, ValueError) as error:
+        raise VerbError("failed", f"{url} does not answer: {error}.", "See whether its server still runs.") from error
+    return {"status": status, "text": body.decode("utf-8", "replace"), "took_s": time.monotonic() - begun}
+
+
+_VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
+    "hello": _hello,
+    "probe": _probe,
+    "list": _list,
+    "launch": _launch,
+    "read": _read,
+    "stop": _stop,
+    "gpu": _gpu,
+    "http": _http,
+}

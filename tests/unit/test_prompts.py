@@ -116,11 +116,7 @@ def test_no_two_prompts_are_near_duplicates() -> None:
 
 
 def test_no_two_single_turns_are_near_duplicates() -> None:
-    texts = {
-        f"{prompt['id']}/{number}": turn
-        for prompt in prompts()
-        for number, turn in enumerate(prompt["turns"], 1)
-    }
+    texts = {f"{prompt['id']}/{number}": turn for prompt in prompts() for number, turn in enumerate(prompt["turns"], 1)}
     assert near_duplicates(texts) == []
 
 

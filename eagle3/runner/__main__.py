@@ -1,0 +1,85 @@
+"""``python -m eagle3.runner``, ``python runner.pyz`` and ``python eagle3/runner``: serve, supervise, and questions."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if not __package__:  # run as a folder: Python put the package itself on the path, and its modules would hide others
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+import argparse
+import json
+import os
+from typing import Any, Dict, List, Optional
+
+from eagle3.runner import detach, gpu, serve, stop, supervise, verbs
+from eagle3.runner.errors import VerbError
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """The runner's command line. Exit codes: 0 fine, 1 it failed, 2 wrong usage."""
+    parser = argparse.ArgumentParser(prog="runner", description="Starts, watches, stops and describes runs in this container.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    add = commands.add_parser("serve", help="answer requests on stdin until it closes")
+    add.add_argument("--marker", default="", help="what every line of an answer begins with")
+    for name, text in (("probe", "what Overview shows, as JSON"), ("list", "the runs, as JSON")):
+        add = commands.add_parser(name, help=text)
+        add.add_argument("workspace", nargs="?", default="~/eagle3")
+    commands.add_parser("gpu", help="the GPUs, as JSON")
+    commands.add_parser("nvml", help=argparse.SUPPRESS)
+    add = commands.add_parser("supervise", help="watch over one attempt of a run")
+    add.add_argument("run_dir", type=Path)
+    add.add_argument("--attempt", type=int)
+    add.add_argument("--actor", default="")
+    add.add_argument("--foreground", action="store_true", help="stay in front (the default without --detach)")
+    add.add_argument("--detach", action="store_true", help=argparse.SUPPRESS)
+    add.add_argument("--ack-fd", type=int, help=argparse.SUPPRESS)
+    add.add_argument("--secret-fd", type=int, help=argparse.SUPPRESS)
+    add = commands.add_parser("end", help=argparse.SUPPRESS)
+    add.add_argument("run_dir", type=Path)
+    add.add_argument("--attempt", type=int, required=True)
+    add.add_argument("--grace-s", type=float)
+    options = parser.parse_args(argv)
+    try:
+        return _run(options)
+    except VerbError as error:
+        sys.stderr.write(f"{error.text} {error.remedy}".strip() + "\n")
+        return 2 if error.code == "usage" else 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.command == "serve":
+        return serve.main(options.marker)
+    if options.command == "nvml":
+        return gpu.nvml_main()
+    if options.command == "supervise":
+        return _supervise(options)
+    if options.command == "end":
+        detach.leave()
+        stop.end_unsupervised(options.run_dir.resolve(), options.attempt, options.grace_s)
+        return 0
+    args: Dict[str, Any] = {} if options.command == "gpu" else {"workspace": options.workspace}
+    sys.stdout.write(json.dumps(verbs.handle(options.command, args), indent=1) + "\n")
+    return 0
+
+
+def _supervise(options: argparse.Namespace) -> int:
+    descriptors = [fd for fd in (options.ack_fd, options.secret_fd) if fd is not None]
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)  # for us, not for the worker
+    if options.detach:
+        detach.leave()
+    run_dir = options.run_dir.resolve()
+    secrets = supervise.read_secrets(options.secret_fd) if options.secret_fd is not None else {}
+    attempt = options.attempt if options.attempt is not None else supervise.claim_next(run_dir)
+
+    def started() -> None:
+        if options.ack_fd is not None:
+            os.close(options.ack_fd)
+
+    return supervise.Supervisor(run_dir, attempt, secrets=secrets, actor=options.actor).run(started)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""What a launch checks before anything is made, and how the run directory comes into being whole."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from eagle3.runner import rundir
+from eagle3.runner.errors import VerbError, from_os_error
+
+MIN_FREE_BYTES = 8 << 20
+MIN_FREE_INODES = 64
+STALE_S = 3600.0
+_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|SECRET_KEY)$", re.IGNORECASE)
+
+
+def check_launch(launch: Dict[str, Any]) -> Dict[str, Any]:
+    """``launch`` with argv[0] as an absolute path. Raises VerbError("usage") that names what is wrong with it."""
+    argv = launch.get("argv") if isinstance(launch, dict) else None
+    if not isinstance(argv, list) or not argv or not all(isinstance(part, str) and "\0" not in part for part in argv):
+        raise VerbError("usage", "The launch has no command: 'argv' must be a list of strings.", "Give argv, the program first.")
+    program = os.path.expanduser(argv[0])  # noqa: PTH111 - an unknown ~user stays as it is and is then not found
+    found = shutil.which(program)
+    if not argv[0] or found is None:
+        raise VerbError(
+            "usage",
+            f"The program {argv[0]!r} cannot be run in this container: it is missing or not executable.",
+            "Correct worker_python, or install the environment that it names.",
+        )
+    env = launch.get("env") or {}
+    if not isinstance(env, dict):
+        raise VerbError("usage", "The launch's 'env' must be an object of names and values.")
+    for key, value in env.items():
+        if not isinstance(value, str) or "=" in key or "\0" in key + value:
+            raise VerbError("usage", f"The environment variable {key!r} cannot be set.", "Names and values are plain text.")
+        if _SECRET.search(key):
+            raise VerbError("usage", f"{key} looks like a secret and would be written to launch.json.", "Pass it as secret_env.")
+    if launch.get("group"):
+        _group_id(str(launch["group"]))
+    return {**launch, "argv": [str(Path(found).absolute()), *argv[1:]]}
+
+
+def check_secrets(secrets: Dict[str, str]) -> None:
+    """Raises VerbError("usage") for secrets that cannot go through the pipe or into an environment."""
+    for key, value in secrets.items():
+        if not key or "=" in key or "\0" in key + value:
+            raise VerbError("usage", f"The secret {key!r} cannot be set as an environment variable.")
+    if sum(len(key) + len(value) * 6 + 8 for key, value in secrets.items()) > 60_000:
+        raise VerbError("usage", "The secrets are too long.", "Pass at most some kilobytes; put larger ones into a file.")
+
+
+def check_disk(workspace: Path, need_bytes: int = MIN_FREE_BYTES) -> None:
+    """Raises VerbError (disk, permission) where no run can be made in ``workspace``, which need not exist yet."""
+    folder = workspace
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    disk = os.statvfs(folder)
+    if disk.f_flag & os.ST_RDONLY:
+        raise VerbError("disk", f"The workspace {workspace} is on a read-only file system.", "Choose another workspace.")
+    if not folder.is_dir():
+        raise VerbError("usage", f"{folder} is a file, so {workspace} cannot be a workspace.", "Choose another workspace.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise VerbError("permission", f"{folder} may not be written by this user.", "Choose another workspace.")
+    free_bytes = disk.f_bavail * disk.f_frsize
+    if free_bytes < need_bytes:
+        raise VerbError(
+            "disk",
+            f"The disk of {workspace} is full: {free_bytes / 2**20:.1f} MiB free, a run begins with {need_bytes >> 20} MiB.",
+            "Free some space or choose another workspace.",
+        )
+    if disk.f_files > 0 and disk.f_favail < MIN_FREE_INODES:
+        raise VerbError(
+            "disk",
+            f"The disk of {workspace} has {disk.f_favail} free inodes left: no more files can be made.",
+            "Delete some files or choose another workspace.",
+        )
+
+
+def make_run_dir(run_dir: Path, spec_toml: str, launch: Dict[str, Any], report: Optional[Dict[str, Any]]) -> bool:
+    """Make the run directory with its first files under another name and rename it; false where another was faster.
+
+    Raises VerbError with nothing left behind.
+    """
+    workspace = run_dir.parent.parent
+    check_disk(workspace)
+    mode = 0o2770 if launch.get("group") else 0o700
+    temporary = run_dir.parent / f".new-{run_dir.name}-{os.urandom(6).hex()}"
+    try:
+        run_dir.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _sweep(run_dir.parent)
+        for folder in (temporary, temporary / "attempts"):
+            folder.mkdir(mode=0o700)
+            if launch.get("group"):
+                os.chown(folder, -1, _group_id(str(launch["group"])))
+            folder.chmod(mode)
+        rundir.write_bytes(temporary / "spec.toml", spec_toml.encode("utf-8"))
+        rundir.write_json(temporary / "launch.json", launch)
+        if report is not None:
+            rundir.write_json(temporary / "report.json", report)
+        temporary.rename(run_dir)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if (run_dir / "launch.json").exists():
+            return False  # a concurrent launch has made it, whole
+        with contextlib.suppress(OSError):  # an empty folder that we made for nothing; others stay
+            run_dir.parent.rmdir()
+        raise from_os_error(error, f"making the run {run_dir.name} in {workspace}") from error
+    rundir.fsync_folder(run_dir.parent)
+    return True
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what launches that were killed while they made a run have left, once nobody can be at it any more."""
+    for stale in folder.glob(".new-*"):
+        with contextlib.suppress(OSError):  # another launch sweeps too
+            if time.time() - stale.stat().st_mtime > STALE_S:
+                shutil.rmtree(stale)
+
+
+def _group_id(name: str) -> int:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError as error:
+        raise VerbError("usage", f"There is no group {name!r} in this container.", "Correct 'group' in the spec.") from error

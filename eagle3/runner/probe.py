@@ -1,0 +1,62 @@
+"""Everything that an overview shows, in one answer: the verb ``probe``."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterable, List
+
+from eagle3.runner import gpu, host, rundir, state, vllm
+from eagle3.runner.errors import VerbError
+
+
+def list_runs(workspace: str) -> List[Dict[str, Any]]:
+    """The summaries of the workspace's runs, the newest first."""
+    now = time.time()
+    summaries = [_described(run_dir, now) for run_dir in rundir.runs(workspace)]
+    return sorted(summaries, key=lambda s: -(s["created_at"] or 0.0))
+
+
+def _described(run_dir: Path, now: float) -> Dict[str, Any]:
+    try:
+        return state.summary(run_dir, now)
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+        # One run that a foreign hand or a newer runner wrote must not hide all the others.
+        text = f"its files cannot be understood: {type(error).__name__}: {error}"
+        return {
+            "run_id": run_dir.name,
+            "run_dir": str(run_dir),
+            "state": "unknown",
+            "state_text": text,
+            "created_at": None,
+            "now": now,
+        }
+
+
+def probe(workspace: str, paths: Iterable[str] = (), urls: Iterable[str] = ()) -> Dict[str, Any]:
+    """The shape of ``core.records.Probe``. Its parts are asked at the same time; none can hold up the others for long."""
+    place = str(rundir.workspace_path(workspace))
+    try:
+        runs = list_runs(workspace)
+    except PermissionError as error:
+        raise VerbError("permission", f"{place} may not be read by this user.", "Choose another workspace.") from error
+    live = vllm.live([Path(s["run_dir"]) for s in runs], runs)
+    shared = [path for path in ("/tmp", "/dev/shm") if os.path.isdir(path)]  # noqa: PTH112 - a plain question
+    answers = host.in_parallel(
+        [
+            gpu.report,
+            lambda: {"found": host.disks([place, *paths, *shared])},
+            lambda: {"found": vllm.servers(live, urls)},
+        ],
+        2 * gpu.DEADLINE_S + 1,
+    )
+    cards, disks, servers = answers
+    return {
+        "now": time.time(),
+        "host": host.facts(),
+        "gpu": cards or {"status": "unknown", "text": "The GPUs did not answer in time.", "source": "", "driver": "", "gpus": []},
+        "disks": (disks or {"found": []})["found"],
+        "vllm": (servers or {"found": []})["found"],
+        "runs": runs,
+    }

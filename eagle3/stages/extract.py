@@ -1,0 +1,180 @@
+"""Extract: the target's hidden states at every token of every sample, from a vLLM server in extraction mode.
+
+Prefix caching is off, since a cached prefix leaves no states. Each file is checked as it lands and asked for once more
+when it is wrong; a second failure ends the stage, for a hole in the data would go unnoticed in training.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from eagle3.core.spec import RunSpec
+from eagle3.engines.completions import Completions, RequestFailed, run_bounded
+from eagle3.engines.vllm_server import VllmServer
+from eagle3.rows import Row, read_rows
+from eagle3.stages.context import StageContext, StageError
+from eagle3.store import StateError, StateRow, StateStore
+
+OUTPUTS = ("states/manifest.jsonl", "states/hs_*.safetensors")
+
+_CONNECTOR = Path(__file__).parent.parent / "engines" / "cpu_connector.py"
+_LOCK_PATIENCE_S = 60.0
+_ROW_EVERY_S = 2.0
+_ATTEMPTS = 2
+
+
+def spec_part(spec: RunSpec) -> dict[str, Any]:
+    """What this stage depends on, besides the samples."""
+    return {"target": spec.target.model_dump(exclude={"served_name", "source"})}
+
+
+def run(ctx: StageContext) -> dict[str, Any]:
+    """Write ``states/``. Figures: samples, tokens, bytes (all of them), tok_s (of this attempt), server_start_s."""
+    samples = read_rows(ctx.path("data", "samples.jsonl"))
+    store = open_store(ctx)
+    store.clear_raw()
+    done = store.whole(samples)
+    missing = [sample for sample in samples if sample["index"] not in done]
+    if done:
+        ctx.journal.event("resume", f"{len(done)} of {len(samples)} states are there already, whole.")
+    figures: dict[str, Any] = {}
+    if missing:
+        tokens = sum(len(sample["input_ids"]) for sample in missing)
+        ctx.check_disk(store.bytes_of(tokens, len(missing), ctx.spec.target.dtype))
+        try:
+            with extraction_server(ctx, store) as server:
+                began = time.monotonic()
+                asyncio.run(extract_all(ctx, server, store, missing, done))
+                figures = {"tok_s": tokens / (time.monotonic() - began), "server_start_s": server.start_s}
+        finally:
+            store.clear_raw()
+    store.seal(done)
+    rows = done.values()
+    return {"samples": len(done), "tokens": sum(row.tokens for row in rows), "bytes": sum(row.bytes for row in rows)} | figures
+
+
+def open_store(ctx: StageContext) -> StateStore:
+    """The run's states."""
+    target = ctx.spec.target
+    return StateStore(ctx.path("states", "manifest.jsonl").parent, layers=target.captured_layers, hidden_size=target.hidden_size)
+
+
+def extraction_server(ctx: StageContext, store: StateStore) -> VllmServer:
+    """A server whose every request leaves a file of hidden states in the store's ``raw`` folder."""
+    folder = ctx.path("servers", "connector", _CONNECTOR.name).parent
+    shutil.copyfile(_CONNECTOR, folder / _CONNECTOR.name)
+    layers = {"hf_config": {"eagle_aux_hidden_state_layer_ids": ctx.spec.target.captured_layers}}
+    speculative = {"method": "extract_hidden_states", "num_speculative_tokens": 1, "draft_model_config": layers}
+    transfer = {
+        "kv_connector": "CpuHiddenStatesConnector",
+        "kv_connector_module_path": _CONNECTOR.stem,
+        "kv_role": "kv_producer",
+        "kv_connector_extra_config": {"shared_storage_path": str(store.raw)},
+    }
+    args = [
+        "--no-enable-prefix-caching",
+        "--speculative_config", json.dumps(speculative),
+        "--kv_transfer_config", json.dumps(transfer),
+    ]  # fmt: skip
+    return VllmServer(ctx, "extract", extra_args=args, pythonpath=folder)
+
+
+async def extract_all(
+    ctx: StageContext, server: VllmServer, store: StateStore, samples: Sequence[Row], done: dict[int, StateRow]
+) -> None:
+    total = len(samples) + len(done)
+    began = last = time.monotonic()
+    tokens = 0
+    ctx.journal.progress("extract", len(done), total, "samples")
+
+    async with Completions(server.base_url, timeout_s=ctx.spec.extract.request_timeout_s) as client:
+
+        async def extract(sample: Row) -> None:
+            nonlocal tokens, last
+            ctx.check_disk(store.bytes_of(len(sample["input_ids"]), 1, ctx.spec.target.dtype))
+            done[sample["index"]] = await _one(ctx, client, server.model, store, sample)
+            tokens += len(sample["input_ids"])
+            ctx.journal.progress("extract", len(done), total, "samples", force=len(done) == total)
+            now = time.monotonic()
+            if now - last >= _ROW_EVERY_S or len(done) == total:
+                last = now
+                ctx.journal.metrics("extract", len(done), tok_s=tokens / max(now - began, 1e-9))
+
+        def watch() -> None:
+            ctx.check_stop()
+            server.check_alive()
+
+        failures = await run_bounded(samples, extract, concurrency=ctx.spec.extract.concurrency, watch=watch)
+    if failures:
+        first = failures[0]
+        raise StageError(
+            f"{len(failures)} of {len(samples)} samples have no states, sample {first.item['index']} ('{first.item['id']}') "
+            f"first: {first.error}; look at {server.log_path}, then resume the run to extract these alone.",
+            detail="\n".join(f"{failure.item['index']}: {failure.error}" for failure in failures[:50]),
+        )
+
+
+async def _one(ctx: StageContext, client: Completions, model: str, store: StateStore, sample: Row) -> StateRow:
+    """The states of one sample, checked; asked for again once when they are wrong. Raises RequestFailed."""
+    wrong = ""
+    for attempt in range(_ATTEMPTS):
+        raw = await _request(client, model, sample)
+        try:
+            await _written(raw)
+            return store.adopt(raw, sample)
+        except StateError as error:
+            wrong = str(error)
+            text = f"The states of sample {sample['index']} ('{sample['id']}') are wrong: {wrong}"
+            again = "; asking again." if attempt + 1 < _ATTEMPTS else "."
+            ctx.journal.event("integrity", text + again, level="warn" if attempt + 1 < _ATTEMPTS else "error")
+        finally:
+            _discard(raw)
+    raise RequestFailed(f"its states were wrong {_ATTEMPTS} times ({wrong})")
+
+
+async def _request(client: Completions, model: str, sample: Row) -> Path:
+    reply = await client.post(
+        "/v1/completions",
+        {"model": model, "prompt": sample["input_ids"], "max_tokens": 1, "temperature": 0, "return_token_ids": True},
+    )
+    parameters = reply.get("kv_transfer_params") or {}
+    handle = parameters.get("hidden_states_path")
+    if not handle:
+        raise RequestFailed("the server's answer names no file of hidden states; is its connector loaded?", refused=True)
+    return Path(handle)
+
+
+async def _written(raw: Path) -> None:
+    """Wait until the server has written the file: it holds the lock file beside it until then. Raises StateError."""
+    deadline = time.monotonic() + _LOCK_PATIENCE_S
+    while not _is_written(raw):
+        if time.monotonic() > deadline:
+            raise StateError(f"the server has not written {raw.name} within {_LOCK_PATIENCE_S:.0f} s")
+        await asyncio.sleep(0.01)
+
+
+def _is_written(raw: Path) -> bool:
+    try:
+        with _lock_of(raw).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return raw.exists()
+    except FileNotFoundError:
+        return raw.exists()
+    except BlockingIOError:
+        return False
+
+
+def _discard(raw: Path) -> None:
+    raw.unlink(missing_ok=True)
+    _lock_of(raw).unlink(missing_ok=True)
+
+
+def _lock_of(raw: Path) -> Path:
+    return raw.with_name(f"{raw.name}.lock")

@@ -1,0 +1,93 @@
+"""Prepare: the target's folder checked, prompts read, duplicates dropped, and each conversation put on one side.
+
+The split follows from the prompts' hashes alone: the same prompt is held out in every run with the same seed, in
+whatever order the file lists it, and asking for more training prompts never moves one out of the held-out side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from eagle3.core.spec import RunSpec
+from eagle3.engines.model_dir import check_model_dir, check_shape
+from eagle3.rows import write_rows
+from eagle3.stages.context import StageContext, StageError
+from eagle3.stages.prompts import Prompt, read_builtin, read_file
+
+OUTPUTS = ("data/prompts.jsonl",)
+
+
+def spec_part(spec: RunSpec) -> dict[str, Any]:
+    """What this stage depends on; the content of a user's file counts, not its name alone."""
+    part: dict[str, Any] = {"data": spec.data.model_dump()}
+    if spec.data.prompts != "builtin":
+        path = _user_file(spec)
+        part["file"] = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    return part
+
+
+def run(ctx: StageContext) -> dict[str, Any]:
+    """Write ``data/prompts.jsonl``. Figures: train, heldout (conversations), kinds (kind → conversations), duplicates."""
+    ctx.check_disk()
+    check_shape(check_model_dir(ctx.model_dir), ctx.spec.target, ctx.model_dir)
+    data = ctx.spec.data
+    ctx.journal.progress("prepare", 0, data.train_prompts + data.heldout_prompts, "prompts")
+    prompts = read_builtin() if data.prompts == "builtin" else read_file(_user_file(ctx.spec))
+    unique = without_duplicates(prompts)
+    duplicates = len(prompts) - len(unique)
+    if duplicates:
+        ctx.journal.event("data", f"{duplicates} of {len(prompts)} prompts repeat an earlier one and are left out.", level="warn")
+    train, heldout = split(unique, data.train_prompts, data.heldout_prompts, data.seed)
+    rows = [prompt.row("heldout") for prompt in heldout] + [prompt.row("train") for prompt in train]
+    write_rows(ctx.path(OUTPUTS[0]), sorted(rows, key=lambda row: (row["split"], row["hash"])))
+    ctx.journal.progress("prepare", len(rows), len(rows), "prompts")
+    kinds = Counter(prompt.kind for prompt in (*train, *heldout))
+    return {"train": len(train), "heldout": len(heldout), "kinds": dict(sorted(kinds.items())), "duplicates": duplicates}
+
+
+def without_duplicates(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The prompts whose hash no earlier one has."""
+    first: dict[str, Prompt] = {}
+    for prompt in prompts:
+        first.setdefault(prompt.hash, prompt)
+    return list(first.values())
+
+
+def split(prompts: Sequence[Prompt], train: int, heldout: int, seed: int) -> tuple[list[Prompt], list[Prompt]]:
+    """Training and held-out prompts, disjoint, each with its kinds as even as the supply allows.
+
+    Raises StageError when there are fewer prompts than asked for.
+    """
+    if len(prompts) < train + heldout:
+        raise StageError(
+            f"{train} training and {heldout} held-out prompts are asked for, and there are {len(prompts)} different ones; "
+            "lower data.train_prompts or data.heldout_prompts, or give a larger data.prompts file."
+        )
+    order = _round_robin(prompts, seed)
+    held = list(itertools.islice(order, heldout))
+    return list(itertools.islice(order, train)), held
+
+
+def _round_robin(prompts: Sequence[Prompt], seed: int) -> Iterator[Prompt]:
+    """One prompt of each kind in turn, each kind in an order that depends on the hashes and the seed alone."""
+    by_kind: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        by_kind.setdefault(prompt.kind, []).append(prompt)
+    queues = [deque(sorted(by_kind[kind], key=lambda prompt: _rank(prompt, seed))) for kind in sorted(by_kind)]
+    while queues:
+        for queue in queues:
+            yield queue.popleft()
+        queues = [queue for queue in queues if queue]
+
+
+def _rank(prompt: Prompt, seed: int) -> str:
+    return hashlib.sha256(f"{seed}:{prompt.hash}".encode()).hexdigest()
+
+
+def _user_file(spec: RunSpec) -> Path:
+    return Path(spec.data.prompts).expanduser()

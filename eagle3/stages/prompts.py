@@ -1,0 +1,120 @@
+"""Reading prompts: the shipped ones, or a user's JSONL in any of the usual shapes. Only what the user says is kept; the
+answers come from the target itself."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from eagle3.stages.context import StageError
+
+_SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a user says, turn by turn. ``hash`` is of the first turn's normalised text and decides the split."""
+
+    id: str
+    kind: str
+    turns: tuple[str, ...]
+    system: str = ""
+
+    @property
+    def hash(self) -> str:
+        return prompt_hash(self.turns[0])
+
+    def row(self, split: str) -> dict[str, Any]:
+        base = {"id": self.id, "kind": self.kind, "split": split, "hash": self.hash, "turns": list(self.turns)}
+        return base | ({"system": self.system} if self.system else {})
+
+
+def prompt_hash(text: str) -> str:
+    """16 hex digits that do not change with case, width forms or blanks, so that near-identical prompts meet."""
+    normal = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return hashlib.sha256(normal.encode()).hexdigest()[:16]
+
+
+def read_builtin() -> list[Prompt]:
+    """The prompts that the package ships."""
+    return parse(files("eagle3").joinpath("data", "prompts.jsonl").read_bytes(), "the shipped prompts")
+
+
+def read_file(path: Path) -> list[Prompt]:
+    """A user's JSONL. Raises StageError that names the file, and the line where one is to blame."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StageError(f"The prompts file {path} cannot be read ({error.strerror}); set data.prompts.") from error
+    return parse(content, str(path))
+
+
+def parse(content: bytes, name: str) -> list[Prompt]:
+    """The prompts of a JSONL file's content. Raises StageError naming ``name`` and the line."""
+    for mark, encoding in ((codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16")):
+        if content.startswith(mark):
+            raise StageError(f"{name} is written in {encoding}; save it as UTF-8.")
+    prompts = list(_rows(content.removeprefix(codecs.BOM_UTF8), name))
+    if not prompts:
+        raise StageError(f"{name} holds no prompts; put one JSON object on each line.")
+    return prompts
+
+
+def _rows(content: bytes, name: str) -> Iterator[Prompt]:
+    for number, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{name}, line {number}"
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise StageError(
+                f"{where}: byte {error.start + 1} is not UTF-8; save the whole file in one encoding, UTF-8."
+            ) from error
+        try:
+            row = json.loads(text)
+        except ValueError as error:
+            raise StageError(f"{where}: not a JSON object ({error}); write one object on each line.") from error
+        if not isinstance(row, dict):
+            raise StageError(f"{where}: not a JSON object; write one object on each line.")
+        yield _prompt(row, where, number)
+
+
+def _prompt(row: dict[str, Any], where: str, number: int) -> Prompt:
+    if isinstance(row.get("messages"), list):
+        said = [_message(m, "role", "content", where) for m in row["messages"]]
+    elif isinstance(row.get("conversations"), list):
+        said = [_message(m, "from", "value", where) for m in row["conversations"]]
+    elif isinstance(row.get("turns"), list):
+        said = [("user", turn) for turn in row["turns"]]
+    elif isinstance(row.get("prompt"), str):
+        said = [("user", row["prompt"])]
+    else:
+        raise StageError(f"{where}: none of 'messages', 'conversations', 'turns' or 'prompt' is there; add one of them.")
+    if not all(isinstance(text, str) for _, text in said):
+        raise StageError(f"{where}: a turn is not text; only text conversations can be used.")
+    turns = tuple(text for role, text in said if role == "user")
+    if not turns or not all(turn.strip() for turn in turns):
+        lack = "a user turn is empty" if turns else "no turn of a user"
+        raise StageError(f"{where}: {lack}; every conversation needs something to answer.")
+    system = "\n\n".join(text for role, text in said if role == "system")
+    return Prompt(str(row.get("id", f"line-{number}")), str(row.get("kind", "user")), turns, system)
+
+
+def _message(message: Any, role_key: str, text_key: str, where: str) -> tuple[str, Any]:
+    if not isinstance(message, dict):
+        raise StageError(f"{where}: a message is not an object with '{role_key}' and '{text_key}'.")
+    speaker = message.get(role_key)
+    if speaker not in _SPEAKERS:
+        raise StageError(f"{where}: the role {speaker!r} is not known; use one of {', '.join(_SPEAKERS)}.")
+    text = message.get(text_key)
+    if isinstance(text, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in text):
+        text = "".join(str(part.get("text", "")) for part in text)
+    return _SPEAKERS[speaker], text

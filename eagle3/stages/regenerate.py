@@ -1,0 +1,278 @@
+"""Regenerate: the target answers every prompt itself, so that the draft learns what the target really says.
+
+A plain server does it: one in extraction mode answers sampled requests with doubled tokens and a good status. Answers are
+appended to ``data/answers.part.jsonl`` as they come, and a resumed run asks only for the missing ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from eagle3.core.spec import RunSpec, hash_of
+from eagle3.engines.completions import Completions, Failure, RequestFailed, run_bounded
+from eagle3.engines.vllm_server import VllmServer
+from eagle3.rows import Row, append_row, read_rows, read_whole_rows, write_rows
+from eagle3.stages import samples
+from eagle3.stages.context import StageContext, StageError
+from eagle3.stages.samples import Message, Template, Turn
+
+OUTPUTS = ("data/conversations.jsonl", "data/samples.jsonl", "data/baseline.json")
+
+_PARTIAL = "data/answers.part.jsonl"
+_ROW_EVERY_S = 2.0
+
+
+def spec_part(spec: RunSpec) -> dict[str, Any]:
+    """What this stage depends on. The baseline is measured here, so the settings of the evaluation belong to it; a change
+    of those alone measures again but asks for no answer again."""
+    evaluate = spec.evaluate
+    return _answers_part(spec) | {
+        "baseline": [evaluate.prompts, evaluate.concurrency, evaluate.max_new_tokens, evaluate.lossless_prompts]
+    }
+
+
+def _answers_part(spec: RunSpec) -> dict[str, Any]:
+    regenerate = spec.regenerate
+    return {
+        "target": spec.target.model_dump(exclude={"auxiliary_layers"}),
+        "max_new_tokens": regenerate.max_new_tokens,
+        "temperature": regenerate.temperature,
+        "seed": spec.data.seed,
+    }
+
+
+def run(ctx: StageContext) -> dict[str, Any]:
+    """Write the conversations, the samples and the baseline. Figures: prompts, answer_tokens, tok_s (of this attempt),
+    server_start_s, skipped, dropped, and what the baseline gives (tok_s_no_draft)."""
+    ctx.check_disk()
+    prompts = read_rows(ctx.path("data", "prompts.jsonl"))
+    template = Template(ctx.model_dir, trust_remote_code=ctx.spec.target.trust_remote_code)
+    answers = Answers(ctx, prompts)
+    missing = answers.missing()
+    if len(missing) < len(prompts):
+        ctx.journal.event("resume", f"{len(prompts) - len(missing)} of {len(prompts)} answers are there already.")
+    # Imported here: the module belongs to the evaluation, which measures the same server with and without a draft.
+    from eagle3.stages import baseline
+
+    measured = baseline.load(ctx)
+    if not missing and measured is not None:
+        return write_outputs(ctx, prompts, answers, template) | _baseline_figures(measured)
+    with VllmServer(ctx, "plain") as server:
+        began = time.monotonic()
+        tokens = asyncio.run(answer_all(ctx, server, missing, answers)) if missing else 0
+        seconds = time.monotonic() - began
+        figures = write_outputs(ctx, prompts, answers, template)
+        measured = baseline.measure(ctx, server)
+        start_s = server.start_s
+    rate = {"tok_s": tokens / seconds} if tokens else {}
+    return figures | rate | {"server_start_s": start_s} | _baseline_figures(measured)
+
+
+class Answers:
+    """The partial file: a first row that says what the answers were made with, then one row a conversation."""
+
+    def __init__(self, ctx: StageContext, prompts: Sequence[Row]) -> None:
+        self.path = ctx.path(_PARTIAL)
+        self._prompts = prompts
+        made_with = hash_of(_answers_part(ctx.spec))
+        try:
+            rows = read_whole_rows(self.path)
+        except ValueError as error:
+            ctx.journal.event("resume", f"The partial answers cannot be read ({error}); all are asked for again.", level="warn")
+            rows = []
+        if not rows or rows[0].get("made_with") != made_with:
+            write_rows(self.path, [{"v": 1, "made_with": made_with}])
+            rows = [{}]
+        self._by_key: dict[str, Row] = {row["key"]: row for row in rows[1:] if "key" in row}
+
+    def missing(self) -> list[Row]:
+        return [prompt for prompt in self._prompts if _key(prompt) not in self._by_key]
+
+    def add(self, prompt: Row, row: Row) -> None:
+        row = {"key": _key(prompt), **row}
+        append_row(self.path, row)
+        self._by_key[row["key"]] = row
+
+    def of(self, prompt: Row) -> Row:
+        return self._by_key[_key(prompt)]
+
+
+def _key(prompt: Row) -> str:
+    return hash_of([prompt.get("system", ""), prompt["turns"]])
+
+
+async def answer_all(ctx: StageContext, server: VllmServer, prompts: Sequence[Row], answers: Answers) -> int:
+    """Ask for every conversation, turn by turn; the number of tokens that came. Raises StageError when some failed."""
+    settings = ctx.spec.regenerate
+    progress = _Progress(ctx, len(prompts))
+
+    async with Completions(server.base_url, timeout_s=settings.request_timeout_s) as client:
+
+        async def answer(prompt: Row) -> None:
+            messages = _opening(prompt)
+            turns: list[Turn] = []
+            for text in prompt["turns"]:
+                messages.append({"role": "user", "content": text})
+                reply = await client.post("/v1/chat/completions", _request(ctx, server.model, messages))
+                content, turn = _read_reply(reply)
+                messages.append({"role": "assistant", "content": content})
+                turns.append(turn)
+            answers.add(prompt, {"messages": messages, "turns": [turn.as_row() for turn in turns]})
+            progress.add(sum(len(turn.answer_ids) for turn in turns))
+
+        failures = await run_bounded(prompts, answer, concurrency=settings.concurrency, watch=_watch(ctx, server))
+    _settle(ctx, failures, answers)
+    progress.row()
+    return progress.tokens
+
+
+def _watch(ctx: StageContext, server: VllmServer) -> Callable[[], None]:
+    def watch() -> None:
+        ctx.check_stop()
+        server.check_alive()
+
+    return watch
+
+
+def _opening(prompt: Row) -> list[Message]:
+    return [{"role": "system", "content": prompt["system"]}] if prompt.get("system") else []
+
+
+def _request(ctx: StageContext, model: str, messages: Sequence[Message]) -> dict[str, Any]:
+    settings = ctx.spec.regenerate
+    return {
+        "model": model,
+        "messages": list(messages),
+        "max_tokens": settings.max_new_tokens,
+        "temperature": settings.temperature,
+        "seed": ctx.spec.data.seed,
+        "return_token_ids": True,
+    }
+
+
+def _read_reply(reply: dict[str, Any]) -> tuple[str, Turn]:
+    try:
+        choice = reply["choices"][0]
+        content = choice["message"]["content"] or ""
+        prompt_ids, answer_ids = reply["prompt_token_ids"], choice["token_ids"]
+    except (KeyError, IndexError, TypeError) as error:
+        raise RequestFailed(f"the answer lacks {error}; vLLM 0.11 or newer returns token ids") from error
+    if not prompt_ids or not answer_ids:
+        raise RequestFailed("the answer has no token ids; vLLM 0.11 or newer returns them")
+    return content, Turn(list(prompt_ids), list(answer_ids), str(choice.get("finish_reason")))
+
+
+def _settle(ctx: StageContext, failures: Sequence[Failure[Row]], answers: Answers) -> None:
+    """A prompt that the server refuses is left out and said; anything else that failed ends the stage."""
+    refused = [failure for failure in failures if failure.error.refused]
+    failed = [failure for failure in failures if not failure.error.refused]
+    if failed:
+        first = failed[0]
+        raise StageError(
+            f"{len(failed)} of the prompts got no answer, '{first.item['id']}' first ({first.error}); "
+            "resume the run to ask for these alone.",
+            detail="\n".join(f"{failure.item['id']}: {failure.error}" for failure in failed[:50]),
+        )
+    for failure in refused:
+        answers.add(failure.item, {"refused": str(failure.error)})
+    if refused:
+        ctx.journal.event(
+            "data", f"The server refuses {len(refused)} prompts, '{refused[0].item['id']}' first; they are left out.",
+            level="warn", detail="\n".join(f"{failure.item['id']}: {failure.error}" for failure in refused[:50]),
+        )  # fmt: skip
+
+
+class _Progress:
+    """Answers done and tokens a second, in progress.json and as metric rows."""
+
+    def __init__(self, ctx: StageContext, total: int) -> None:
+        self.tokens = 0
+        self._ctx, self._total, self._done = ctx, total, 0
+        self._began = self._last = time.monotonic()
+        ctx.journal.progress("regenerate", 0, total, "answers")
+
+    def add(self, tokens: int) -> None:
+        self.tokens += tokens
+        self._done += 1
+        self._ctx.journal.progress("regenerate", self._done, self._total, "answers", force=self._done == self._total)
+        if time.monotonic() - self._last >= _ROW_EVERY_S:
+            self.row()
+
+    def row(self) -> None:
+        self._last = time.monotonic()
+        if self._done:
+            self._ctx.journal.metrics("regenerate", self._done, tok_s=self.tokens / max(self._last - self._began, 1e-9))
+
+
+def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, template: Template) -> dict[str, Any]:
+    ends = template.end_ids()
+    conversations: list[Row] = []
+    kept: list[Row] = []
+    answer_tokens = repeating = dropped = skipped = cut = 0
+    # One token less than the server's limit: extraction sends a sample as a prompt and must ask for one token more.
+    limit = ctx.spec.target.max_model_len - 1
+    for prompt in prompts:
+        row = answers.of(prompt)
+        if "refused" in row:
+            skipped += 1
+            continue
+        turns = [Turn(**turn) for turn in row["turns"]]
+        about = {key: prompt[key] for key in ("id", "kind", "split", "hash")}
+        broken = any(samples.repeated_share(turn.answer_ids) > samples.REPEAT_LIMIT for turn in turns)
+        conversations.append(about | {"messages": row["messages"]} | ({"repeating": True} if broken else {}))
+        answer_tokens += sum(len(turn.answer_ids) for turn in turns)
+        cut += turns[-1].finish == "length"
+        repeating += broken
+        if broken and prompt["split"] == "train":
+            dropped += 1
+            continue
+        try:
+            sample = samples.make_sample(row["messages"], turns, template.render, ends, limit)
+        except samples.TemplateError as error:
+            raise StageError(f"Prompt '{prompt['id']}': {error}") from error
+        if not any(sample.loss_mask):
+            skipped += 1
+            continue
+        kept.append(
+            {
+                "index": len(kept),
+                **about,
+                "input_ids": sample.input_ids,
+                "loss_mask": sample.loss_mask,
+                "prompt_tokens": sample.prompt_tokens,
+            }
+        )
+    _judge(ctx, kept, repeating, dropped, len(conversations))
+    write_rows(ctx.path(OUTPUTS[0]), conversations)
+    write_rows(ctx.path(OUTPUTS[1]), kept)
+    return {
+        "prompts": len(conversations), "answer_tokens": answer_tokens, "cut_at_limit": cut,
+        "repeating": repeating, "dropped": dropped, "skipped": skipped,
+    }  # fmt: skip
+
+
+def _judge(ctx: StageContext, kept: Sequence[Row], repeating: int, dropped: int, answered: int) -> None:
+    if repeating:
+        ctx.journal.event(
+            "guard",
+            f"{repeating} of {answered} answers repeat single tokens (over {samples.REPEAT_LIMIT:.0%} equal the one before); "
+            f"{dropped} are kept out of training. Many such answers mean that the server is broken.",
+            level="warn",
+        )
+    train = sum(row["split"] == "train" for row in kept)
+    heldout = len(kept) - train
+    if not train:
+        raise StageError(f"None of the {answered} answers can be trained on; look at the conversations and the server's log.")
+    if heldout < ctx.spec.evaluate.prompts:
+        raise StageError(
+            f"Only {heldout} held-out prompts were answered and evaluate.prompts is {ctx.spec.evaluate.prompts}; "
+            "lower it, or raise target.max_model_len."
+        )
+
+
+def _baseline_figures(measured: Any) -> dict[str, Any]:
+    found = measured.get("tok_s_no_draft") if isinstance(measured, dict) else None
+    return {"tok_s_no_draft": found} if found is not None else {}

@@ -1,0 +1,145 @@
+"""Connection and helper together: established from nothing, or from what is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from remote.ask import Ask
+from remote.bootstrap import Places, helper_command, install
+from remote.bundle import Bundle, bundle
+from remote.channel import HelperChannel
+from remote.errors import ContainerError, LinkError
+
+if TYPE_CHECKING:
+    from remote.connection import Connection
+
+Dial = Callable[[Ask], Awaitable["Connection"]]
+
+HELLO_LIMIT_S = 15.0
+
+
+class Line:
+    """``info`` is the helper's answer to ``hello``; ``uploads`` counts how often the bundle was sent."""
+
+    def __init__(self, dial: Dial, python: str, workspace: str) -> None:
+        self._dial = dial
+        self._python = python
+        self._workspace = workspace
+        self._places: Places | None = None
+        self.connection: Connection | None = None
+        self.channel: HelperChannel | None = None
+        self.info: dict[str, Any] = {}
+        self.uploads = 0
+        self.pruned: list[str] = []
+
+    @property
+    def interactive(self) -> bool:
+        """Whether the last login needed a person."""
+        return self.connection is not None and self.connection.interactive
+
+    @property
+    def site(self) -> str:
+        """Absolute path there of the folder that holds the `eagle3` package."""
+        assert self._places is not None
+        site = self._places.site
+        return str(self.info.get("home", "~")).rstrip("/") + site[1:] if site.startswith("~") else site
+
+    async def establish(self, ask: Ask) -> HelperChannel:
+        """Dial unless there is a connection, install the helper unless it is there, start it and greet it.
+
+        Raises LinkError or ContainerError; an open connection is then kept for the next try.
+        """
+        connection = self.connection
+        if connection is None or connection.closed.done():
+            connection = self.connection = await self._dial(ask)
+        try:
+            contents = await asyncio.to_thread(bundle)
+        except OSError as error:
+            text = f"This console's own eagle3 package cannot be read: {error.filename}: {error.strerror}."
+            raise ContainerError("failed", text, "Install it again.") from error
+        self._places = Places(self._workspace, contents.version)
+        self.channel = await self._helper(connection, contents)
+        return self.channel
+
+    async def _helper(self, connection: Connection, contents: Bundle) -> HelperChannel:
+        try:
+            return await self._start(connection)
+        except LinkError as first:
+            if connection.closed.done() or first.kind == "timeout":
+                raise
+        # It did not start: most likely it is not there, and then this is the moment to look and to send it.
+        answer = await install(connection, self._python, self._workspace, contents)
+        self.uploads += not answer["already"]
+        self.pruned = list(answer["pruned"])
+        try:
+            return await self._start(connection)
+        except LinkError as second:
+            if connection.closed.done() or second.kind == "timeout":
+                raise
+            raise ContainerError(
+                "failed", f"The helper is in place at {answer['path']} but does not start.", "", second.text
+            ) from second
+
+    async def _start(self, connection: Connection) -> HelperChannel:
+        assert self._places is not None
+        marker = f"@eagle3-{secrets.token_hex(8)}@"
+        command = helper_command(self._python, self._places, marker)
+        channel = await HelperChannel.open(connection, command, marker, HELLO_LIMIT_S)
+        try:
+            self.info = (await channel.request("hello", {}, HELLO_LIMIT_S)).result
+        except BaseException:
+            await channel.close()
+            raise
+        return channel
+
+    def drop(self, reason: str) -> None:
+        """Give up a connection that no longer answers."""
+        if self.connection is not None:
+            self.connection.abort(reason)
+
+    async def close(self) -> None:
+        channel, connection = self.channel, self.connection
+        if channel is not None:
+            await channel.close()
+        if connection is not None:
+            await connection.close()
+
+
+def dial_host(host: str, settings: Any) -> Dial:
+    """Dial ``host``; asyncssh, half a second of imports, is loaded beside the event loop and only now."""
+
+    async def dial(ask: Ask) -> Connection:
+        module = await asyncio.to_thread(importlib.import_module, "remote.connection")
+        connection: Connection = await module.connect(host, ask, settings)
+        return connection
+
+    return dial
+
+
+class LocalDial:
+    """Dial this machine through the embedded server, which is started with the first call."""
+
+    def __init__(self, settings: Any) -> None:
+        self._settings = settings
+        self._server: Any = None
+
+    async def __call__(self, ask: Ask) -> Connection:
+        local = await asyncio.to_thread(importlib.import_module, "remote.local")
+        module = await asyncio.to_thread(importlib.import_module, "remote.connection")
+        if self._server is None:
+            try:
+                self._server = await local.LocalServer().start()
+            except OSError as error:
+                raise LinkError("unreachable", f"This machine opens no port on 127.0.0.1: {error.strerror}.") from error
+        connection: Connection = await module.connect_local(self._server, self._settings)
+        return connection
+
+    async def close(self) -> None:
+        if self._server is not None:
+            with contextlib.suppress(OSError):
+                await self._server.close()

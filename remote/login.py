@@ -1,0 +1,110 @@
+"""Answers asyncssh's questions during a login: is this the right host, and what is the secret?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import asyncssh
+
+from remote.ask import SecretQuestion
+from remote.hosts import Known
+from remote.text import plain
+
+PASSWORD_TRIES = 3
+
+PauseFactory = Callable[[], contextlib.AbstractContextManager[None]]
+SecretCallback = Callable[[SecretQuestion], Awaitable[str | None]]
+
+
+class Prompts:
+    """Asks for passwords, codes and passphrases. ``used``: a person answered; ``wanted``: the server would have
+    taken a secret, but there was nobody to ask."""
+
+    def __init__(self, host: str, secret: SecretCallback | None, pause: PauseFactory) -> None:
+        self._host = host
+        self._secret = secret
+        self._pause = pause
+        self._passwords = 0
+        self.used = False
+        self.wanted = False
+        self.cancelled = False
+
+    async def ask(self, prompt: str, echo: bool = False) -> str | None:
+        """One question. None where there is nobody to ask or the person cancels, which holds for the rest of the login."""
+        if self._secret is None:
+            self.wanted = True
+        if self._secret is None or self.cancelled:
+            return None
+        self.used = True
+        with self._pause():
+            answer = await self._secret(SecretQuestion(self._host, plain(prompt).strip(), echo))
+        self.cancelled = answer is None
+        return answer
+
+    async def password(self) -> str | None:
+        """The password, at most three times: a fourth guess is how accounts get locked."""
+        self._passwords += 1
+        if self._passwords > PASSWORD_TRIES:
+            return None
+        return await self.ask("Password")
+
+    def passphrase(self) -> Callable[[str], str] | None:
+        """For asyncssh, which calls it from a worker thread, and only once the server has accepted the key."""
+        if self._secret is None:
+            return None
+        loop = asyncio.get_running_loop()
+
+        def resolve(filename: str) -> str:
+            asked = asyncio.run_coroutine_threadsafe(self.ask(f"Passphrase of the key {Path(filename).name}"), loop)
+            return asked.result() or ""
+
+        return resolve
+
+    def denied(self, reason: str) -> str:
+        """The sentence for a refused login."""
+        if self.cancelled:
+            return f"The login to {self._host} was cancelled."
+        if self.wanted:
+            return f"{self._host} accepts none of your keys and asks for a password or code, which nobody was there to give."
+        return f"{self._host} refused the login ({reason}). Check the user name and that your key is in its authorized_keys."
+
+
+class Client(asyncssh.SSHClient):
+    """The callbacks of one connection."""
+
+    def __init__(self, known: Known, prompts: Prompts) -> None:
+        self._known = known
+        self._prompts = prompts
+        self.offered: asyncssh.SSHKey | None = None
+        self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+        self.offered = key
+        return key in self._known.elsewhere
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.closed.done():
+            self.closed.set_result(plain(str(exc)) if exc else "the connection was closed by the other side")
+
+    async def password_auth_requested(self) -> str | None:
+        return await self._prompts.password()
+
+    async def kbdint_auth_requested(self) -> str | None:
+        if self._prompts.cancelled:
+            return None
+        return ""
+
+    async def kbdint_challenge_received(
+        self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
+    ) -> Sequence[str] | None:
+        answers: list[str] = []
+        for prompt, echo in prompts:
+            heading = " ".join(part for part in (name, instructions, prompt) if part)
+            answer = await self._prompts.ask(heading, echo)
+            if answer is None:
+                return None
+            answers.append(answer)
+        return answers

@@ -1,0 +1,125 @@
+"""A disk that is full or cannot be written is said in one sentence; nothing half-made stays, and an end is still recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3.runner import preflight
+from eagle3.runner.errors import VerbError
+from tests.runner.support import ROOT
+
+PRELUDE = """
+import json, os, sys, time
+from pathlib import Path
+from eagle3.runner import rundir, state
+from eagle3.runner.errors import VerbError
+from eagle3.runner.launch import launch
+from eagle3.runner.stop import stop
+from tests.runner.support import end_everything, shell, wait_end, wait_for
+disk = Path(sys.argv[1])
+
+def fill():
+    with (disk / "filler").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            return
+
+def refused(**more):
+    try:
+        launch(disk / "ws", "r", more.pop("spec", ""), shell("true"), **more)
+    except VerbError as error:
+        return {**error.as_dict(), "left": sorted(str(p.relative_to(disk)) for p in disk.rglob("*"))}
+"""
+
+
+def on_tmpfs(tmp_path: Path, options: str, script: str, remount: str = "") -> dict[str, Any] | None:
+    """What ``script`` prints, run with a tmpfs of its own in a mount namespace of its own; None where none may be had."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
+    mount = f"mount -t tmpfs -o {options} tmpfs {disk}"
+    if subprocess.run([*unshare, "sh", "-c", mount], capture_output=True).returncode != 0:
+        return None
+    command = f'{mount} && {remount or "true"} && exec "$0" -c "$1" {disk}'
+    child = subprocess.run(
+        [*unshare, "sh", "-c", command, sys.executable, PRELUDE + script],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        timeout=90,
+    )
+    assert child.returncode == 0
+    found: dict[str, Any] = json.loads(child.stdout)
+    return found
+
+
+@pytest.mark.parametrize(("options", "words"), [("size=2m", "is full"), ("size=32m,nr_inodes=20", "free inodes")])
+def test_a_launch_on_a_full_disk_is_refused_and_leaves_nothing(tmp_path: Path, options: str, words: str) -> None:
+    found = on_tmpfs(tmp_path, options, "print(json.dumps(refused()))")
+    if found is None:  # no mount for this user: the sentence at least, for a disk that is fuller than it may be
+        with pytest.raises(VerbError, match="is full") as caught:
+            preflight.check_disk(tmp_path, need_bytes=1 << 62)
+        found, words = {**caught.value.as_dict(), "left": []}, "is full"
+    assert found["code"] == "disk" and words in found["text"] and found["remedy"] and found["left"] == []
+
+
+def test_a_disk_that_fills_while_the_run_is_made_leaves_nothing(tmp_path: Path) -> None:
+    found = on_tmpfs(tmp_path, "size=12m", "print(json.dumps(refused(spec='#' * (16 << 20))))")
+    assert found is None or (found["code"] == "disk" and "disk is full" in found["text"] and found["left"] in ([], ["ws"]))
+
+
+def test_a_read_only_workspace_is_refused(tmp_path: Path) -> None:
+    found = on_tmpfs(tmp_path, "size=32m", "print(json.dumps(refused()))", remount=f"mount -o remount,ro {tmp_path / 'disk'}")
+    assert found is None or (found["code"] == "disk" and "read-only" in found["text"] and found["left"] == [])
+
+
+def test_an_end_is_recorded_on_a_full_disk(tmp_path: Path) -> None:
+    script = """
+run_dir = Path(launch(disk / "ws", "r", "", shell("while [ ! -e go ]; do sleep 0.05; done; exit 3"))["run_dir"])
+(run_dir / "ready").touch()
+os.link(run_dir / "ready", disk / "spare")
+fill()
+os.rename(disk / "spare", run_dir / "go")
+ended = wait_end(run_dir)
+try:
+    rundir.write_json(run_dir / "launch.json", {"pad": "x" * 9000})
+    error = ""
+except OSError as caught:
+    error = caught.strerror
+print(json.dumps({"ended": ended, "error": error, "state": state.summary(run_dir, time.time())["state"],
+                  "kept": "argv" in rundir.read_object(run_dir / "launch.json"), "left": [p.name for p in run_dir.iterdir()]}))
+end_everything(disk / "ws")
+"""
+    found = on_tmpfs(tmp_path, "size=32m", script)
+    if found is not None:
+        assert (found["ended"]["code"], found["ended"]["signal"], found["state"]) == (3, None, "failed")
+        assert found["error"] == "No space left on device" and found["kept"]
+        assert not [name for name in found["left"] if name.endswith(".tmp")]
+
+
+def test_a_full_disk_does_not_keep_a_run_from_being_stopped(tmp_path: Path) -> None:
+    script = """
+run_dir = Path(launch(disk / "ws", "r", "", shell("exec sleep 600"))["run_dir"])
+fill()
+answer = stop(run_dir, "now")
+ended = wait_end(run_dir)
+print(json.dumps({"ended": ended, "answer": answer}))
+end_everything(disk / "ws")
+"""
+    found = on_tmpfs(tmp_path, "size=32m", script)
+    assert found is None or (found["ended"]["stopped"] and found["ended"]["signal"] == 15)
+
+
+def test_a_workspace_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(VerbError, match="is a file"):
+        preflight.check_disk(tmp_path / "file" / "ws")

@@ -1,0 +1,127 @@
+"""GPUs are reported as the driver tells, in time, and "none" only where there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3.core.records import GpuReport
+from eagle3.runner import gpu, rundir
+from eagle3.runner.launch import launch
+from tests.runner.support import RUNNER, Channel, old_python, shell, wait_for
+
+FAKE_NVML = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+typedef struct { unsigned pid; unsigned long long used; unsigned a, b; } proc;
+int nvmlInitWithFlags(unsigned f) { if (getenv("FAKE_HANG")) sleep(600); return 0; }
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = 8; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **h) { *h = (void *)(size_t)(i + 1); return 0; }
+int nvmlDeviceGetName(void *h, char *s, unsigned n) { snprintf(s, n, "NVIDIA B300"); return 0; }
+int nvmlDeviceGetUUID(void *h, char *s, unsigned n) { snprintf(s, n, "GPU-%zu", (size_t)h - 1); return 0; }
+int nvmlSystemGetDriverVersion(char *s, unsigned n) { snprintf(s, n, "580.95"); return 0; }
+int nvmlDeviceGetMemoryInfo(void *h, unsigned long long *m) {
+  m[0] = 96ULL << 30; m[2] = 1ULL << 30; m[1] = m[0] - m[2]; return 0; }
+int nvmlDeviceGetComputeRunningProcesses_v3(void *h, unsigned *n, proc *p) {
+  const char *name = getenv("FAKE_PID_FILE"); FILE *f = name && (size_t)h == 1 ? fopen(name, "r") : NULL; unsigned pid, room = *n;
+  int have = f && fscanf(f, "%u", &pid) == 1; if (f) fclose(f);
+  *n = have; if (!have) return 0; if (room < 1) return 7;
+  p[0].pid = pid; p[0].used = 3ULL << 30; return 0; }
+"""
+
+
+@pytest.fixture
+def fake_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A driver library with eight cards that lacks most functions, as old drivers do."""
+    source, folder = tmp_path / "fake.c", tmp_path / "lib"
+    folder.mkdir()
+    source.write_text(FAKE_NVML)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", str(folder / "libnvidia-ml.so.1"), str(source)], check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+    return folder
+
+
+@pytest.fixture
+def no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path on which there is no nvidia-smi."""
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    monkeypatch.setenv("PATH", str(empty))
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_machine_without_a_driver_has_none(channel: Channel) -> None:
+    for report in (gpu.report(), channel.result("gpu")):
+        found = GpuReport.model_validate(report)
+        assert found.gpus == []
+        assert found.status == ("unknown" if gpu.has_devices() else "none") and found.text
+
+
+def test_eight_cards_of_96_gib_are_reported_by_the_real_pynvml(fake_nvml: Path) -> None:
+    found = GpuReport.model_validate(gpu.report())
+    assert (found.status, found.source, found.driver, len(found.gpus)) == ("ok", "nvml", "580.95", 8)
+    card = found.gpus[7]
+    assert (card.index, card.name, card.uuid) == (7, "NVIDIA B300", "GPU-7")
+    assert (card.memory_total_bytes, card.memory_used_bytes) == (96 << 30, 1 << 30)
+    assert card.utilization_pct is None and card.temperature_c is None and card.power_w is None, (
+        "what the driver lacks is unknown"
+    )
+
+
+@pytest.mark.usefixtures("fake_nvml", "no_gpu")
+def test_a_driver_that_hangs_is_given_up_and_said_to_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_HANG", "1")
+    report = gpu.report(deadline_s=1)
+    assert report["status"] == "unknown" and "did not answer" in report["text"]
+
+
+def smi(folder: Path, body: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "nvidia-smi").write_text(f"#!/bin/sh\n{body}\n")
+    (folder / "nvidia-smi").chmod(0o755)
+
+
+def without_pynvml(folder: Path) -> dict[str, Any]:
+    """The report of a Python that has no pynvml, with ``folder`` first on the path."""
+    channel = Channel(old_python(), "-I", "-S", str(RUNNER), env={"PATH": f"{folder}:{os.environ['PATH']}"})
+    report = channel.result("gpu")
+    channel.close()
+    return report
+
+
+def test_nvidia_smi_answers_where_pynvml_cannot(tmp_path: Path) -> None:
+    smi(
+        tmp_path / "tool",
+        'case "$*" in *compute-apps*) echo "4242, 1024"; echo "4243, [N/A]";; '
+        '*) echo "0, NVIDIA H100, GPU-a, 81559, 1024, 5, 41, [N/A], 550.1";; esac',
+    )
+    found = GpuReport.model_validate(without_pynvml(tmp_path / "tool"))
+    assert (found.status, found.source, found.driver) == ("ok", "nvidia-smi", "550.1")
+    card = found.gpus[0]
+    assert (card.memory_total_bytes, card.power_w, card.temperature_c) == (81559 << 20, None, 41)
+    assert card.processes == [{"pid": 4242, "used_bytes": 1 << 30}, {"pid": 4243, "used_bytes": None}]
+
+
+def test_a_broken_driver_is_unknown_and_quoted(tmp_path: Path) -> None:
+    smi(tmp_path / "tool", "echo 'Failed to initialize NVML: Unknown Error'; exit 255")
+    report = without_pynvml(tmp_path / "tool")
+    assert report["status"] == "unknown" and "Failed to initialize NVML" in report["text"]
+
+
+def test_the_heartbeat_counts_the_gpu_memory_of_its_own_processes(
+    fake_nvml: Path, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid_file = tmp_path / "pid"
+    monkeypatch.setenv("FAKE_PID_FILE", str(pid_file))
+    run_dir = Path(launch(workspace, "r", "", shell(f"echo $$ > {pid_file}; exec sleep 600", heartbeat_s=0.2))["run_dir"])
+    wait_for(lambda: rundir.read_object(run_dir / "attempts/1/heartbeat.json").get("gpu_bytes") == 3 << 30)
+    pid_file.write_text("1")
+    wait_for(lambda: rundir.read_object(run_dir / "attempts/1/heartbeat.json").get("gpu_bytes") == 0)

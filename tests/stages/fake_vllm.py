@@ -1,0 +1,195 @@
+"""An edge fake: a real HTTP server on loopback that speaks the two endpoints a measurement uses, and can go wrong.
+
+It answers with tokens made from the prompt, and counts drafts as vLLM does; what it says is what its callers must digest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from eagle3.core.acceptance import ACCEPTED, DRAFT_TOKENS, DRAFTS, PER_POSITION
+from eagle3.engines.prometheus import parse_counters
+from eagle3.stages.context import StageError
+
+DRAFTS_A_REQUEST, ACCEPTED_A_REQUEST = 10, (4, 2, 1)
+
+
+@dataclass
+class Reply:
+    """An answer that is not the usual one. ``close``: the connection is cut instead, as by a server that dies."""
+
+    status: int = 200
+    body: bytes = b"{}"
+    close: bool = False
+
+
+Script = Callable[[int, Mapping[str, Any]], Reply | None]
+"""Given the number of the chat request (from 1) and its body: the unusual answer, or None for the usual one."""
+
+
+class FakeVllm:
+    """Context manager with the attributes of VllmServer that a measurement uses. ``late_steps``: readings of the counters
+    that still lack the last step, as right after an answer."""
+
+    def __init__(
+        self, script: Script = lambda n, body: None, *, speculative: bool = True, late_steps: int = 0, port: int = 0
+    ) -> None:
+        self.name = "draft"
+        self.model = "target"
+        self.pid = os.getpid()
+        self.log_path = Path("logs/server-draft.log")
+        self.base_url = ""
+        self._port = port
+        self.requests: list[dict[str, Any]] = []
+        self.dead = ""
+        self.restless = False
+        self.in_flight = self.most_in_flight = 0
+        self._script = script
+        self._speculative = speculative
+        self._late = 0
+        self._late_steps = late_steps
+        self._counted = 0
+        self._lock = threading.Lock()
+        self._http: ThreadingHTTPServer | None = None
+
+    def __enter__(self) -> FakeVllm:
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *args: Any) -> None:
+                """Keep the tests' output clean."""
+
+            def do_GET(self) -> None:
+                if self.path == "/version":
+                    self._send(200, b'{"version": "9.9.9"}')
+                elif self.path == "/v1/models":
+                    self._send(200, b'{"data": [{"id": "target"}]}')
+                else:
+                    self._send(200, fake.metrics().encode())
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                reply = fake.chat(body)
+                if reply.close:
+                    self.close_connection = True
+                else:
+                    self._send(reply.status, reply.body)
+
+            def _send(self, status: int, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
+        self._http.daemon_threads = True
+        self.base_url = f"http://127.0.0.1:{self._http.server_port}"
+        threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._http is not None
+        self._http.shutdown()
+        self._http.server_close()
+
+    def check_alive(self) -> None:
+        if self.dead:
+            raise StageError(self.dead)
+
+    def counters(self) -> Mapping[str, Any]:
+        return parse_counters(httpx.get(f"{self.base_url}/metrics", trust_env=False).text)
+
+    def chat(self, body: dict[str, Any]) -> Reply:
+        with self._lock:
+            self.requests.append(body)
+            number = len(self.requests)
+            self.in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            found = self._script(number, body) or Reply(body=json.dumps(completion(body)).encode())
+        finally:
+            with self._lock:
+                self.in_flight -= 1
+                self._late = self._late_steps
+        return found
+
+    def metrics(self) -> str:
+        with self._lock:
+            requests = len(self.requests)
+            if self._late:
+                self._late -= 1
+                requests -= 1
+            if self.restless:
+                self._counted += 1
+            running = self.in_flight
+        labels = 'engine="0",model_name="target"'
+        lines = ["# TYPE vllm:num_requests_running gauge", f"vllm:num_requests_running{{{labels}}} {running}"]
+        if self._speculative:
+            values = {
+                DRAFTS: DRAFTS_A_REQUEST * requests + self._counted,
+                DRAFT_TOKENS: 3 * DRAFTS_A_REQUEST * requests,
+                ACCEPTED: sum(ACCEPTED_A_REQUEST) * requests,
+            }
+            for name, value in values.items():
+                lines += [f"# TYPE {name} counter", f"{name}{{{labels}}} {value}"]
+            lines.append(f"# TYPE {PER_POSITION} counter")
+            lines += [f'{PER_POSITION}{{{labels},position="{i}"}} {n * requests}' for i, n in enumerate(ACCEPTED_A_REQUEST)]
+        return "\n".join(lines) + "\n"
+
+
+def as_interpreter(folder: Path, *, fails_with: str = "") -> str:
+    """A program to set as ``server_python``: it takes vLLM's command line, keeps it in ``folder/argv.jsonl``, and serves as the
+    fake does, with a draft where it is given one; or says ``fails_with`` and ends, when it is given one."""
+    program = folder / "python"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        f"from tests.stages.fake_vllm import main; main(sys.argv, {str(folder)!r}, {fails_with!r})\n"
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+def main(argv: list[str], folder: str, fails_with: str) -> None:
+    """What the program of ``as_interpreter`` does."""
+    with (Path(folder) / "argv.jsonl").open("a") as file:
+        file.write(json.dumps(argv) + "\n")
+    speculative = "--speculative_config" in argv
+    if fails_with and speculative:
+        raise SystemExit(fails_with)
+    with FakeVllm(speculative=speculative, port=int(argv[argv.index("--port") + 1])):
+        signal.pause()
+
+
+def completion(body: Mapping[str, Any], *, tokens: int | None = None) -> dict[str, Any]:
+    """A chat completion of the words of the prompt over and over, up to max_tokens."""
+    words = str(body["messages"][-1]["content"]).split()
+    count = int(body["max_tokens"]) if tokens is None else tokens
+    said = [f" {words[i % len(words)]}" for i in range(count)]
+    choice: dict[str, Any] = {"finish_reason": "length", "message": {"role": "assistant", "content": "".join(said)}}
+    if body.get("return_token_ids"):
+        choice["token_ids"] = [sum(map(ord, word)) for word in said]
+    if body.get("logprobs"):
+        choice["logprobs"] = {
+            "content": [
+                {
+                    "token": word,
+                    "logprob": -0.5,
+                    "top_logprobs": [{"token": word, "logprob": -0.5}, {"token": " or", "logprob": -2.0}],
+                }
+                for word in said
+            ]
+        }
+    return {"choices": [choice], "usage": {"prompt_tokens": len(words), "completion_tokens": count}}

@@ -1,0 +1,118 @@
+"""The stage evaluate as a whole, its servers being programs that take vLLM's command line and answer as it does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3.stages import baseline, evaluate
+from eagle3.stages.context import StageContext, StageError
+from tests.stages.drafts import tiny_draft
+from tests.stages.fake_vllm import ACCEPTED_A_REQUEST, DRAFTS_A_REQUEST, as_interpreter
+from tests.stages.runs import context, rows
+
+
+def prepared(tmp_path: Path, *, fails_with: str = "", **overrides: Any) -> StageContext:
+    """A run that has come to the stage evaluate."""
+    run_dir = tmp_path / "run"
+    ctx = context(run_dir, server__env={}, **overrides)
+    tiny_draft(run_dir / "train" / "draft")
+    ctx.server_python = as_interpreter(tmp_path, fails_with=fails_with)
+    ctx.figures["train"] = {"steps": 24}
+    return ctx
+
+
+def started_servers(tmp_path: Path) -> list[list[str]]:
+    return rows(tmp_path, "argv.jsonl")  # type: ignore[return-value]
+
+
+def test_the_draft_server_differs_from_the_plain_one_by_the_draft_alone(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    evaluate.run(ctx)
+    plain, draft = started_servers(tmp_path)
+    extra = draft.index("--speculative_config")
+    without_draft = draft[:extra] + draft[extra + 2 :]
+    port = plain.index("--port") + 1
+    assert plain[:port] + plain[port + 1 :] == without_draft[:port] + without_draft[port + 1 :]
+    assert json.loads(draft[extra + 1]) == {
+        "method": "eagle3", "model": str(ctx.run_dir / "train" / "draft"), "num_speculative_tokens": 3,
+    }  # fmt: skip
+
+
+def test_the_figures_are_those_of_the_counters_without_the_warm_up(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    found = evaluate.run(ctx)
+    served = found["served"]
+    assert served["drafts"] == 8 * DRAFTS_A_REQUEST
+    assert served["accept_len"] == 1 + sum(ACCEPTED_A_REQUEST) / DRAFTS_A_REQUEST
+    assert served["acc_pos"] == [n / DRAFTS_A_REQUEST for n in ACCEPTED_A_REQUEST]
+    assert served["prompts"] == 8
+    assert found["lossless"]["identical"] == found["lossless"]["of"] == 4
+    assert found["versions"]["vllm"] == "9.9.9"
+    assert found["verdict"] and found["verdict_text"] and found["thresholds"]["drafts"] == served["drafts"]
+    [row] = rows(ctx.run_dir, "metrics.jsonl")
+    assert (row["stage"], row["split"], row["step"], row["acc_pos"]) == ("evaluate", "val", 24, served["acc_pos"])
+    assert all((ctx.run_dir / name).is_file() for name in evaluate.OUTPUTS)
+
+
+def test_a_baseline_from_regenerate_saves_the_plain_server(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    evaluate.run(ctx)
+    (ctx.run_dir / evaluate.SERVED).unlink()
+    evaluate.run(ctx)
+    assert ["--speculative_config" in argv for argv in started_servers(tmp_path)] == [False, True, True]
+
+
+def test_figures_left_whole_stand_and_no_server_is_started_for_them(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    found = evaluate.run(ctx)
+    assert json.loads(json.dumps(found)) == evaluate.run(ctx)
+    assert len(started_servers(tmp_path)) == 2
+
+
+def test_a_baseline_of_its_own_leaves_the_output_of_regenerate_alone(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    (ctx.run_dir / baseline.FILE).write_text('{"key": "of other settings"}')
+    evaluate.run(ctx)
+    assert (ctx.run_dir / baseline.FILE).read_text() == '{"key": "of other settings"}'
+    assert (ctx.run_dir / baseline.OWN_FILE).is_file()
+
+
+def test_a_baseline_measured_anew_makes_the_evaluation_anew(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    evaluate.run(ctx)
+    path = ctx.run_dir / baseline.OWN_FILE
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tok_s_no_draft": 123.0}))
+    assert evaluate.run(ctx)["served"]["tok_s_no_draft"] == 123.0
+
+
+def test_another_draft_is_evaluated_anew(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    evaluate.run(ctx)
+    tiny_draft(ctx.run_dir / "train" / "draft", known=(1, 2, 5, 9))
+    evaluate.run(ctx)
+    assert len(started_servers(tmp_path)) == 3
+
+
+def test_a_server_that_dies_loading_the_draft_ends_the_stage_with_its_reason(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path, fails_with="ValueError: four auxiliary layers where three are expected")
+    with pytest.raises(StageError, match=r"while it was loading: ValueError: four auxiliary layers where three"):
+        evaluate.run(ctx)
+    assert not (ctx.run_dir / evaluate.SERVED).exists()
+    assert not list((ctx.run_dir / "servers").glob("*.json")), "no server is announced that is gone"
+    assert baseline.load(ctx) is not None, "what was measured before stays for the resume"
+
+
+def test_a_missing_draft_ends_the_stage_before_any_server_is_started(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    (ctx.run_dir / "train" / "draft" / "model.safetensors").unlink()
+    with pytest.raises(StageError, match=r"holds no \*\.safetensors"):
+        evaluate.run(ctx)
+    assert started_servers(tmp_path) == []
+
+
+def test_the_thresholds_are_part_of_what_makes_the_stage_run_again(tmp_path: Path) -> None:
+    first, second = (evaluate.spec_part(context(tmp_path, evaluate__min_drafts=n).spec) for n in (50, 60))
+    assert first != second
+    assert "port" not in first["server"]

@@ -1,0 +1,123 @@
+"""A real OpenSSH server on a loopback port, with keys made for the test."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import random
+import shlex
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SSHD = Path("/usr/sbin/sshd")
+START_LIMIT_S = 15.0
+
+
+def free_port() -> int:
+    """A free port below those that the kernel gives to outgoing connections, so that it is still free at a restart."""
+    for port in random.sample(range(20000, 32000), 200):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port of 200 is free")
+
+
+def make_key(path: Path, kind: str = "ed25519") -> Path:
+    """A key pair without passphrase at ``path`` and ``path``.pub."""
+    path.unlink(missing_ok=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "test", "-f", str(path)], check=True)
+    return path
+
+
+def lock_key(path: Path, passphrase: str) -> None:
+    """Put a passphrase on a key that has none."""
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", passphrase, "-f", str(path)], check=True)
+
+
+@dataclass
+class Sshd:
+    """``folder`` holds everything, the account's home there included. ``noise`` is printed before each command, as a
+    chatty ``.bashrc`` would; ``path`` replaces PATH there."""
+
+    folder: Path
+    noise: str = ""
+    path: str = ""
+    more_config: str = ""
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.home = self.folder / "home"
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.host_key = make_key(self.folder / "host_key")
+        self.client_key = make_key(self.folder / "client_key")
+        (self.folder / "authorized_keys").write_bytes(self.client_key.with_suffix(".pub").read_bytes())
+
+    @property
+    def url(self) -> str:
+        return f"ssh://{getpass.getuser()}@127.0.0.1:{self.port}"
+
+    @property
+    def known_name(self) -> str:
+        return f"[127.0.0.1]:{self.port}"
+
+    def public_key(self) -> str:
+        """The host key as known_hosts has it: type and data."""
+        return " ".join(self.host_key.with_suffix(".pub").read_text().split()[:2])
+
+    def fingerprint(self) -> str:
+        listed = subprocess.run(["ssh-keygen", "-lf", str(self.host_key)], check=True, capture_output=True, text=True)
+        return listed.stdout.split()[1]
+
+    def write_client_config(self, path: Path, more: str = "") -> Path:
+        """An ssh_config that logs in with the test's key."""
+        path.write_text(f"{more}\nHost *\n  IdentityFile {self.client_key}\n  IdentitiesOnly yes\n  IdentityAgent none\n")
+        return path
+
+    def start(self) -> Sshd:
+        """Start it and wait until it listens. Raises RuntimeError with what it said instead."""
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        config = self.folder / "sshd_config"
+        config.write_text(
+            f"ListenAddress 127.0.0.1\nPort {self.port}\nHostKey {self.host_key}\nPidFile none\nUsePAM no\nStrictModes no\n"
+            f"PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
+            f"AuthorizedKeysFile {self.folder / 'authorized_keys'}\nSubsystem sftp internal-sftp\n"
+            f"ForceCommand {self._wrapper()}\n{self.more_config}\n"
+        )
+        log = (self.folder / "sshd.log").open("ab")
+        self.process = subprocess.Popen([str(SSHD), "-D", "-e", "-f", str(config)], stderr=log, stdin=subprocess.DEVNULL)
+        log.close()
+        deadline = time.monotonic() + START_LIMIT_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+                if connection.recv(4) == b"SSH-":
+                    return self
+            time.sleep(0.02)
+        raise RuntimeError(f"sshd did not start: {(self.folder / 'sshd.log').read_text()[-500:]}")
+
+    def stop(self) -> None:
+        """Stop listening. Sessions that are open end with their connections."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(10)
+            self.process = None
+
+    def change_host_key(self) -> None:
+        self.stop()
+        make_key(self.host_key)
+        self.start()
+
+    def _wrapper(self) -> Path:
+        """Gives each command the test's home, after the noise. Stands in for the account's own start-up files."""
+        path = self.folder / "login"
+        noise = f"printf %s {shlex.quote(self.noise)}\n" if self.noise else ""
+        extra = f"export PATH={shlex.quote(self.path)}\n" if self.path else ""
+        run = 'exec /bin/bash -c "$SSH_ORIGINAL_COMMAND"'
+        path.write_text(f'#!/bin/bash\nexport HOME={self.home}\ncd "$HOME"\n{extra}{noise}{run}\n')
+        path.chmod(0o755)
+        return path

@@ -1,0 +1,191 @@
+"""A container in this process, fed by run directories: the console's side of the facade without a wire.
+
+It fits ``tui.ports.ContainerPort``. Tests change the files and the switches (``down``, ``refuse``) and look at the screen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eagle3.core.records import Disk, Event, Gpu, GpuReport, MetricRow, Probe, Progress, Result, RunSummary, VllmServer
+from eagle3.core.spec import RunSpec
+from remote.ask import Ask
+from remote.errors import ContainerError, LinkError
+from tests.tui.support.folders import NOW, write_run
+from tui.ports import OnLink, StopMode
+from tui.state import LinkState
+
+GIB = 1 << 30
+NO_GPU = GpuReport(status="none", text="No NVIDIA driver was found.")
+
+
+def eight_gpus() -> GpuReport:
+    return GpuReport(
+        status="ok", driver="570.124", gpus=[
+            Gpu(index=k, name="NVIDIA H200", memory_total_bytes=141 * GIB, memory_used_bytes=(17 * k + 3) * GIB,
+                utilization_pct=12.0 * k, temperature_c=40.0 + k, power_w=120.0 + 60 * k)
+            for k in range(8)
+        ],
+    )  # fmt: skip
+
+
+DISKS = [
+    Disk(path="~/eagle3", mount="/", fstype="overlay", total_bytes=64 * GIB, free_bytes=37 * GIB, free_inodes=4_000_000),
+    Disk(path="/dev/shm", mount="/dev/shm", fstype="tmpfs", total_bytes=12 * GIB, free_bytes=12 * GIB, free_inodes=3_000_000),
+    Disk(path="/data", mount="/data", fstype="ext4", total_bytes=500 * GIB, free_bytes=9 * GIB, free_inodes=1200),
+]
+SERVERS = [
+    VllmServer(url="http://127.0.0.1:8000", pid=4711, health="ok", models=["smollm2-135m"], running=2, waiting=0),
+    VllmServer(url="http://127.0.0.1:8001", pid=4712, health="down", text="it does not answer"),
+]
+
+
+@dataclass
+class News:
+    summary: RunSummary
+    progress: Progress | None = None
+    rows: list[MetricRow] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    log: str = ""
+    reset: frozenset[str] = frozenset()
+    result: Result | None = None
+
+
+class FakeContainer:
+    """``launches``, ``stops`` record what was asked; a launch writes a run directory that runs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.gpu = NO_GPU
+        self.disks = list(DISKS)
+        self.servers = list(SERVERS)
+        self.down = ""
+        self.refuse = ""
+        self.launch_problem: Exception | None = None
+        self.lost_launches = 0
+        self.launches: list[tuple[str, str, bool]] = []
+        self.stops: list[tuple[str, str]] = []
+        self.opened = 0
+        self.closed = 0
+        self.reconnects = 0
+        self.workspaces: list[str] = []
+        self._link: LinkState = LinkState("connecting", NOW)
+        self._on_link: OnLink = lambda link: None
+
+    # the factory that the app is given
+    def __call__(self, on_link: OnLink, ask: Ask, workspace: str) -> FakeContainer:
+        self._on_link = on_link
+        self.workspaces.append(workspace)
+        return self
+
+    @property
+    def link(self) -> LinkState:
+        return self._link
+
+    def set_link(self, status: str, since: float = NOW, reason: str = "") -> None:
+        self._link = LinkState(status, since, reason)
+        self._on_link(self._link)
+
+    def _check(self) -> None:
+        """The link as the switches say; a change is told, as the real container does."""
+        wanted, reason = ("refused", self.refuse) if self.refuse else ("down", self.down) if self.down else ("up", "")
+        if wanted != self._link.status:
+            self.set_link(wanted, NOW, reason)
+        if reason:
+            raise LinkError("refused" if self.refuse else "lost", reason)
+
+    def reconnect(self) -> None:
+        self.reconnects += 1
+
+    async def open(self, *, persist: bool = False) -> None:
+        self.opened += 1
+        self._check()
+
+    async def close(self) -> None:
+        self.closed += 1
+
+    async def probe(self) -> Probe:
+        self._check()
+        return Probe(
+            now=NOW,
+            host={
+                "hostname": "box",
+                "os": "Debian 12",
+                "cpus": 2,
+                "load": [0.4],
+                "memory_total_bytes": 24 * GIB,
+                "memory_available_bytes": 20 * GIB,
+            },
+            gpu=self.gpu,
+            disks=self.disks,
+            vllm=self.servers,
+            runs=await self.runs(),
+        )
+
+    async def runs(self) -> list[RunSummary]:
+        self._check()
+        return [self._summary(path.parent) for path in sorted(self.root.glob("*/summary.json"))]
+
+    def _summary(self, run: Path) -> RunSummary:
+        return RunSummary.model_validate_json((run / "summary.json").read_text())
+
+    def update(self, run_id: str, **changes: Any) -> None:
+        """Change what the runner would derive."""
+        path = self.root / run_id / "summary.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    async def read_text(self, run_id: str, *names: str) -> dict[str, str | None]:
+        self._check()
+        return {name: (self.root / run_id / name).read_text() for name in names}
+
+    async def launch(self, spec: RunSpec, run_id: str, actor: str = "", resume: bool = False) -> dict[str, Any]:
+        self._check()
+        if self.launch_problem is not None:
+            raise self.launch_problem
+        already = (self.root / run_id).exists() and not resume
+        self.launches.append((run_id, spec.size, resume))
+        if resume:
+            self.update(run_id, state="running", attempt=2, ended_at=None)
+        elif not already:
+            write_run(self.root, run_id, steps=3)
+        if self.lost_launches:
+            self.lost_launches -= 1
+            raise LinkError("lost", "The connection was lost.")
+        return {"run_id": run_id, "run_dir": str(self.root / run_id), "attempt": 1, "already": already, "state": "running"}
+
+    async def stop(self, run_id: str, mode: StopMode = "now", actor: str = "") -> dict[str, Any]:
+        self._check()
+        self.stops.append((run_id, mode))
+        self.update(run_id, state="stopped", ended_at=NOW)
+        return {}
+
+    async def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncIterator[News]:
+        seen = {"metrics.jsonl": 0, "events.jsonl": 0, "run.log": 0}
+        while True:
+            self._check()
+            run = self.root / run_id
+            if not run.exists():
+                raise ContainerError("not_found", f"There is no run called '{run_id}'.", "Press 5 to see the runs.")
+            new = {}
+            for name in seen:
+                text = (run / "attempts/1/run.log" if name == "run.log" else run / name).read_bytes().decode()
+                new[name], seen[name] = text[seen[name] :], len(text)
+            result = run / "result.json"
+            news = News(
+                self._summary(run),
+                Progress.model_validate_json((run / "progress.json").read_text()),
+                [MetricRow.model_validate_json(line) for line in new["metrics.jsonl"].splitlines()],
+                [Event.model_validate_json(line) for line in new["events.jsonl"].splitlines()],
+                new["run.log"],
+                frozenset(),
+                Result.model_validate_json(result.read_text()) if result.exists() else None,
+            )
+            yield news
+            if news.summary.state in {"finished", "failed", "stopped"}:
+                return
+            await asyncio.sleep(0.05)

@@ -1,0 +1,175 @@
+"""Going about: keys, help, palette, leaving, pictures, questions of the login."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from textual.binding import Binding
+
+from remote.ask import Ask, HostKeyQuestion, SecretQuestion
+from tests.tui.conftest import MakeApp
+from tests.tui.support.container import FakeContainer
+from tests.tui.support.driving import seen, until, until_seen
+from tests.tui.support.folders import write_run
+from tui.app import ConsoleApp
+from tui.keymap import KEYS, key_label, keys_of
+from tui.ports import ContainerPort, OnLink
+from tui.screens.launch import LaunchScreen
+from tui.screens.overview import OverviewScreen
+from tui.screens.run import RunScreen
+from tui.screens.runs import RunsScreen
+
+
+def test_no_key_means_two_things_in_one_place() -> None:
+    for where in ("overview", "launch", "run", "runs"):
+        keys = [key for entry in (*keys_of("everywhere"), *keys_of(where)) for key in entry.keys.split(",")]
+        assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize("screen", [OverviewScreen, LaunchScreen, RunScreen, RunsScreen, ConsoleApp])
+def test_bindings_are_the_table_and_nothing_else(screen: type) -> None:
+    where = getattr(screen, "HERE", "everywhere")
+    bindings = [binding for binding in vars(screen)["BINDINGS"] if isinstance(binding, Binding)]
+    assert [(b.key, b.action, b.description) for b in bindings] == [(k.keys, k.action, k.label) for k in keys_of(where)]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_help_lists_every_key(make_app: MakeApp, size: tuple[int, int]) -> None:
+    from tui.screens.help import help_text
+
+    words = help_text().plain
+    for key in KEYS:
+        if key.where != "runs":
+            assert key_label(key.keys) in words and key.help in words
+    async with make_app().run_test(size=size) as pilot:
+        await until_seen(pilot, "no GPU")
+        await pilot.press("question_mark")
+        await until_seen(pilot, "Help", "launch the pilot, after one confirmation")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, OverviewScreen), "Overview")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_every_screen_is_a_key_away_and_back(container: FakeContainer, make_app: MakeApp, size: tuple[int, int]) -> None:
+    write_run(container.root, "run-a")
+    async with make_app().run_test(size=size) as pilot:
+        await until_seen(pilot, "run-a")
+        await pilot.press("5")
+        await until_seen(pilot, "run-a", "Runs")
+        assert isinstance(pilot.app.screen, RunsScreen)
+        await pilot.press("enter")
+        await until_seen(pilot, "Stages")
+        await pilot.press("3")
+        await until_seen(pilot, "New run")
+        await pilot.press("tab", "shift+tab", "4")
+        await until_seen(pilot, "Stages")
+        await pilot.press("1")
+        await until(pilot, lambda: isinstance(pilot.app.screen, OverviewScreen), "Overview")
+        assert len(pilot.app.screen_stack) == 1
+
+
+async def test_leaving_asks_and_says_that_runs_go_on(container: FakeContainer, make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "no GPU")
+        await pilot.press("q")
+        await until_seen(pilot, "Runs go on in the container; reopen the console to find them.")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, OverviewScreen), "the dialog to close")
+        await pilot.press("q")
+        await until_seen(pilot, "Runs go on")
+        await pilot.press("q")
+        await until(pilot, lambda: app._exit, "the end")
+    assert container.closed == 1
+
+
+def written(folder: Path) -> str:
+    """The one picture in a folder."""
+    [picture] = folder.glob("eagle3-overview-*.svg")
+    return picture.read_text()
+
+
+async def test_the_screen_is_written_as_a_picture(make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with make_app().run_test(size=(80, 24), notifications=True) as pilot:
+        await until_seen(pilot, "no GPU")
+        await pilot.press("e")
+        await until_seen(pilot, "Wrote")
+    assert "<svg" in written(tmp_path)
+
+
+async def test_the_palette_offers_the_table(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until_seen(pilot, "no GPU")
+        await pilot.press("ctrl+p")
+        await until_seen(pilot, "Pilot", "launch the pilot, after one confirmation")
+        await pilot.press(*"pilot")
+        await until(pilot, lambda: "connect again now" not in seen(app), "the search")
+        await pilot.press("enter")
+        await until_seen(pilot, "Launch the pilot?")
+
+
+async def test_without_colour_every_state_is_still_a_word(
+    container: FakeContainer, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    write_run(container.root, "run-a", "failed")
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        assert pilot.app.no_color
+        await until_seen(pilot, "✗ failed", "● healthy", "✗ down")
+
+
+async def test_nothing_moves_for_show(make_app: MakeApp) -> None:
+    assert make_app().animation_level == "none"
+
+
+async def test_an_unknown_host_key_is_shown_and_refused_unless_trusted(container: FakeContainer, make_app: MakeApp) -> None:
+    answers: list[object] = []
+
+    class Asking(FakeContainer):
+        """Asks as a login would."""
+
+        ask = Ask()
+
+        async def open(self, *, persist: bool = False) -> None:
+            assert self.ask.host_key is not None and self.ask.secret is not None
+            question = HostKeyQuestion("box [/x]", "box", "ssh-ed25519", "SHA256:abc")
+            answers.append(await self.ask.host_key(question))
+            answers.append(await self.ask.host_key(question))
+            answers.append(await self.ask.secret(SecretQuestion("box", "Password")))
+            await super().open(persist=persist)
+
+    asking = Asking(container.root)
+
+    def connect(on_link: OnLink, ask: Ask, workspace: str) -> ContainerPort:
+        asking.ask = ask
+        return asking(on_link, ask, workspace)
+
+    app = ConsoleApp(connect, host="box", poll_s=0.05)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "SHA256:abc", "box [/x]", "Trust it")
+        await pilot.press("enter")
+        await until(pilot, lambda: answers == [False], "the refusal")
+        await until_seen(pilot, "SHA256:abc")
+        await pilot.press("y")
+        await until_seen(pilot, "box asks: Password")
+        await pilot.press(*"hunter2")
+        assert "hunter2" not in seen(app)
+        await pilot.press("enter")
+        await until_seen(pilot, "no GPU")
+    assert answers == [False, True, "hunter2"]
+
+
+async def test_an_error_of_our_own_is_told_and_ends_nothing(container: FakeContainer, make_app: MakeApp) -> None:
+    async def broken() -> None:
+        raise ZeroDivisionError("nobody expected this")
+
+    container.probe = broken  # type: ignore[method-assign,assignment]
+    async with make_app().run_test(size=(120, 40), notifications=True) as pilot:
+        await until_seen(pilot, "ZeroDivisionError: nobody expected this")
+        await asyncio.sleep(0)
+        await pilot.press("3")
+        await until_seen(pilot, "New run")

@@ -1,0 +1,151 @@
+"""Launching: one confirmation, one run id, never two runs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from textual.widgets import Button, Input, Select
+
+from remote.errors import ContainerError
+from tests.tui.conftest import MakeApp
+from tests.tui.support.container import FakeContainer
+from tests.tui.support.driving import seen, until, until_seen
+from tui.screens.confirm import Confirm
+
+SIZES = [(80, 24), (120, 40)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_p_launches_the_pilot_after_one_confirmation(
+    container: FakeContainer, make_app: MakeApp, size: tuple[int, int]
+) -> None:
+    async with make_app().run_test(size=size) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("p")
+        screen = await until_seen(pilot, "Launch the pilot?")
+        for text in ("box", "smollm2-135m", "64 prompts", "180 steps", "~/eagle3", "37.0 GiB free"):
+            assert text in screen
+        match = re.search(r"pilot-\d{8}-\d{6}-[a-z0-9]{4}", screen)
+        assert match is not None
+        await pilot.press("y")
+        await until_seen(pilot, "● running", match.group(), "Stages")
+        assert container.launches == [(match.group(), "pilot", False)]
+
+
+async def test_escape_launches_nothing(container: FakeContainer, make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("p")
+        await until_seen(pilot, "Launch the pilot?")
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(pilot.app.screen, Confirm), "the dialog to close")
+        assert container.launches == []
+
+
+async def test_hammering_the_keys_launches_once(container: FakeContainer, make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("p", "p", "enter", "enter", "p", "enter", "y")
+        await until(pilot, lambda: len(container.launches) >= 1, "the launch")
+        await until_seen(pilot, "● running")
+        ids = {run_id for run_id, _, _ in container.launches}
+        # A second deliberate p after the first was answered is a second launch; each id was launched once.
+        assert len(ids) == len(container.launches)
+
+
+async def test_a_link_lost_while_launching_asks_again_under_the_same_id(container: FakeContainer, make_app: MakeApp) -> None:
+    container.lost_launches = 1
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("p")
+        await until_seen(pilot, "Launch the pilot?")
+        await pilot.press("enter")
+        await until_seen(pilot, "● running", "Stages")
+        assert len(container.launches) == 2
+        assert len({run_id for run_id, _, _ in container.launches}) == 1
+        assert len(list(container.root.iterdir())) == 1
+
+
+async def test_a_refused_launch_says_why_and_can_be_tried_again(container: FakeContainer, make_app: MakeApp) -> None:
+    container.launch_problem = ContainerError("disk", "The disk is full.", "Free 3 GiB on /data.")
+    async with make_app().run_test(size=(80, 24), notifications=True) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("p", "enter")
+        await until_seen(pilot, "Free 3 GiB")  # the note breaks its lines where it likes
+        container.launch_problem = None
+        await pilot.press("p")
+        await until_seen(pilot, "Launch the pilot?")
+        await pilot.press("enter")
+        await until_seen(pilot, "● running", "Stages")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_form_says_what_the_run_will_do(make_app: MakeApp, size: tuple[int, int]) -> None:
+    async with make_app().run_test(size=size) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("3")
+        screen = await until_seen(pilot, "New run", "What it will do", "37.0 GiB free on /")
+        for text in ("Size", "pilot", "smollm2-135m", "cpu", "Train prompts", "Max steps", "Prompts file", "Workspace"):
+            assert text in screen
+        for stage in ("prepare", "regenerate", "extract", "vocabulary", "train", "evaluate", "export"):
+            assert stage in screen
+        assert "Ctrl+l Launch" in screen and "Launch  Ctrl+l" in screen
+
+
+async def test_what_is_wrong_is_said_while_typing_and_nothing_launches(container: FakeContainer, make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("3")
+        await until_seen(pilot, "New run")
+        pilot.app.screen.query_one("#max_steps", Input).focus()
+        await pilot.press("x", "1")
+        await until_seen(pilot, "Max steps: 'x1' is not a whole number from 1 up.")
+        assert pilot.app.screen.query_one("#launch", Button).disabled
+        await pilot.press("enter")
+        await pilot.press("ctrl+l")
+        assert container.launches == []
+        await pilot.press("home", "delete")
+        await until_seen(pilot, "1 steps of 512 tokens")
+        assert "is not a whole number" not in seen(pilot.app)  # type: ignore[arg-type]
+
+
+async def test_the_form_launches_what_it_says(container: FakeContainer, make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("3")
+        await until_seen(pilot, "New run")
+        pilot.app.screen.query_one("#size", Select).value = "smoke"
+        await until_seen(pilot, "16 prompts to train on")
+        pilot.app.screen.query_one("#train_prompts", Input).focus()
+        await pilot.press(*"17", "enter")
+        await until_seen(pilot, "Launch the smoke?", "17 prompts")
+        await pilot.press("enter")
+        await until_seen(pilot, "● running", "Stages")
+        [(run_id, size, resume)] = container.launches
+        assert (run_id.startswith("smoke-"), size, resume) == (True, "smoke", False)
+
+
+async def test_another_workspace_is_where_the_run_goes(container: FakeContainer, make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("3")
+        await until_seen(pilot, "New run")
+        pilot.app.screen.query_one("#workspace", Input).focus()
+        pilot.app.screen.query_one("#workspace", Input).value = "/data/eagle3"
+        await pilot.press("enter")
+        await until_seen(pilot, "Launch the pilot?", "/data/eagle3")
+        await pilot.press("enter")
+        await until_seen(pilot, "● running", "Stages")
+        assert container.workspaces == ["~/eagle3", "/data/eagle3"]
+
+
+async def test_letters_typed_into_a_field_are_not_keys(container: FakeContainer, make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("3")
+        await until_seen(pilot, "New run")
+        pilot.app.screen.query_one("#prompts", Input).focus()
+        await pilot.press(*"/pq1e")
+        assert pilot.app.screen.query_one("#prompts", Input).value == "/pq1e"
+        assert not isinstance(pilot.app.screen, Confirm)

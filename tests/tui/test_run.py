@@ -1,0 +1,239 @@
+"""Run: a live run, a finished one, a failed one; what the far side writes is shown as text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.tui.conftest import Clock, MakeApp
+from tests.tui.support.container import FakeContainer
+from tests.tui.support.driving import seen, until, until_seen
+from tests.tui.support.folders import NOW, event, lines, metric, write_run
+from tui.screens.run import RunScreen
+from tui.widgets.log import RunLog
+from tui.widgets.plot import MetricPlot
+
+SIZES = [(80, 24), (120, 40)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_live_run_shows_stages_progress_plots_and_log(
+    container: FakeContainer, make_app: MakeApp, size: tuple[int, int]
+) -> None:
+    write_run(container.root, "run-a", steps=62)
+    async with make_app(run_id="run-a").run_test(size=size) as pilot:
+        screen = await until_seen(pilot, "● running", "step 61 loss", "length 1.20 simulated")
+        for text in ("✓ prepare", "✓ regenerate", "● train", "· evaluate", "so far", "34%", "62/180 steps", "1.2 s per step"):
+            assert text in screen
+        assert "2 min 26 s left" in screen
+        assert "served" not in screen
+        await until(pilot, lambda: pilot.app.screen.query_one("#loss", MetricPlot).builds == 1, "the plot")
+        assert "⠑" in seen(pilot.app) or "⠢" in seen(pilot.app)  # type: ignore[arg-type]
+        assert "s Stop" in screen and "r Resume" not in screen
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_finished_run_shows_verdict_and_figures(
+    container: FakeContainer, make_app: MakeApp, size: tuple[int, int]
+) -> None:
+    write_run(container.root, "run-a", "finished", steps=180)
+    async with make_app(run_id="run-a").run_test(size=size) as pilot:
+        screen = await until_seen(pilot, "✓ finished", "Verdict", "Figures")
+        assert "The draft learned" in screen
+        assert "served" in screen and "simulated" in screen
+        assert "s Stop" not in screen and "r Resume" not in screen
+        await pilot.press("v")
+        await until_seen(pilot, "Details", "broken_below", "Events, newest first")
+        await pilot.press("escape")
+        await until_seen(pilot, "Stages")
+
+
+async def test_a_failed_run_says_why_before_anything_else(container: FakeContainer, make_app: MakeApp) -> None:
+    run = write_run(container.root, "run-a", "failed", steps=12)
+    lines(
+        run / "events.jsonl",
+        [event("failed", "The server [extract] died. Set X=1 and resume.", "error", detail="Traceback [/x]")],
+    )
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        screen = await until_seen(pilot, "✗ failed", "The server [extract] died. Set X=1 and resume.", "✗ train")
+        rows = screen.splitlines()
+        assert "The server [extract] died" in rows[2]
+        assert "r Resume" in screen
+        await pilot.press("v")
+        await until_seen(pilot, "Traceback [/x]")
+
+
+async def test_remote_text_is_text(container: FakeContainer, make_app: MakeApp) -> None:
+    run = write_run(container.root, "run-a", steps=3)
+    nasty = [
+        "[/red] closing",
+        "[bold red]no style[/]",
+        "\x1b]0;owned\x07after title",
+        "\x1b[31mred\x1b[0m plain",
+        "10%\r20%\r30% done",
+    ]
+    with (run / "attempts/1/run.log").open("a") as log:
+        log.write("\n".join([*nasty, "x" * 90_000, "last line"]) + "\n")
+    lines(run / "events.jsonl", [event("note", "[/] an \x1b[2Jevent", "warn")])
+    container.update("run-a", label={"target": "[/x]", "machine": "[@click=app.exit]m[/]"}, state_text="[/]")
+    async with make_app(run_id="run-a").run_test(size=(120, 40)) as pilot:
+        screen = await until_seen(
+            pilot, "last line", "[/red] closing", "[bold red]no style[/]", "▲ [/] an event", "[/x] on [@click"
+        )
+        assert "after title" in screen and "owned" not in screen
+        assert "30% done" in screen and "20%" not in screen
+        await pilot.press("1")
+        await until_seen(pilot, "[/x]")
+
+
+async def test_nan_and_inf_are_gaps_and_never_end_the_console(container: FakeContainer, make_app: MakeApp) -> None:
+    run = write_run(container.root, "run-a", steps=2)
+    (run / "metrics.jsonl").write_text("")
+    rows = [metric(k, loss=[float("nan"), float("inf"), None, 3.0, -float("inf")][k % 5]) for k in range(40)]
+    rows.append(metric(41, acc_pos=[None, float("nan"), float("inf")], accept_len=float("nan")))
+    lines(run / "metrics.jsonl", rows)
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running", "Loss")
+        loss = pilot.app.screen.query_one("#loss", MetricPlot)
+        await until(pilot, lambda: loss.builds >= 1, "the plot")
+        assert "3.0" in seen(pilot.app)  # type: ignore[arg-type]
+
+
+async def test_a_run_without_a_point_yet_says_so(container: FakeContainer, make_app: MakeApp) -> None:
+    run = write_run(container.root, "run-a", steps=1)
+    (run / "metrics.jsonl").write_text("")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "no points yet")
+
+
+async def test_plots_are_rebuilt_only_when_it_is_time_and_something_changed(
+    container: FakeContainer, make_app: MakeApp, clock: Clock
+) -> None:
+    run = write_run(container.root, "run-a", steps=30)
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running", "step 29")
+        loss = pilot.app.screen.query_one("#loss", MetricPlot)
+        await until(pilot, lambda: loss.builds == 1, "the first plot")
+        clock.now += 10
+        pilot.app.present()  # type: ignore[attr-defined]
+        await pilot.press("question_mark")
+        await until_seen(pilot, "Help")
+        await pilot.press("escape")
+        await until_seen(pilot, "Stages")
+        assert loss.builds == 1  # a repaint without news draws the kept picture
+        lines(run / "metrics.jsonl", [metric(31)])
+        await until(pilot, lambda: loss.builds == 2, "the new point")
+        lines(run / "metrics.jsonl", [metric(32)])
+        await until(pilot, lambda: pilot.app.console_state.open_run.metrics.last("train", "train").step == 32, "news")  # type: ignore
+        assert loss.builds == 2  # the clock stands still: it is not time yet
+
+
+async def test_a_quiet_stage_says_why(container: FakeContainer, make_app: MakeApp) -> None:
+    run = write_run(container.root, "run-a")
+    progress = json.loads((run / "progress.json").read_text())
+    progress |= {"stage": "extract", "quiet_until": NOW + 300, "reason": "the model is loading"}
+    (run / "progress.json").write_text(json.dumps(progress))
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "the model is loading; may be quiet for 5 min 00 s more")
+
+
+async def test_the_log_follows_until_the_reader_scrolls_up(container: FakeContainer, make_app: MakeApp) -> None:
+    run = write_run(container.root, "run-a", steps=60)
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "step 59", "follows")
+        await pilot.press("pageup")
+        await until_seen(pilot, "scrolled up")
+        top = pilot.app.screen.query_one(RunLog).scroll_y
+        with (run / "attempts/1/run.log").open("a") as log:
+            log.write("brand new line\n")
+        await until(pilot, lambda: pilot.app.console_state.open_run.log[-1] == "brand new line", "news")  # type: ignore
+        assert pilot.app.screen.query_one(RunLog).scroll_y == top
+        await pilot.press("end")
+        await until_seen(pilot, "brand new line")
+
+
+async def test_zoom_shows_only_the_plots_then_only_the_log(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "Stages", "Log", "Loss")
+        await pilot.press("z")
+        await until(pilot, lambda: "Stages" not in seen(pilot.app) and "Loss" in seen(pilot.app), "only the plots")  # type: ignore
+        await pilot.press("z")
+        await until(pilot, lambda: "Loss" not in seen(pilot.app) and "step 61" in seen(pilot.app), "only the log")  # type: ignore
+        await pilot.press("z")
+        await until_seen(pilot, "Stages", "Log", "Loss")
+
+
+async def test_stopping_asks_how_and_escape_stops_nothing(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("s")
+        await until_seen(pilot, "Stop the run?", "After the checkpoint", "Now", "Keep running")
+        await pilot.press("escape")
+        await until_seen(pilot, "Stages")
+        assert container.stops == []
+        await pilot.press("s")
+        await until_seen(pilot, "Stop the run?")
+        await pilot.press("n")
+        await until_seen(pilot, "■ stopped", "r Resume")
+        assert container.stops == [("run-a", "now")]
+
+
+async def test_stopping_after_the_checkpoint_is_the_gentle_default(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("s")
+        await until_seen(pilot, "Stop the run?")
+        await pilot.press("enter")
+        await until(pilot, lambda: container.stops == [("run-a", "after-checkpoint")], "the stop")
+
+
+async def test_a_stopped_run_is_resumed_once_after_a_confirmation(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a", "stopped")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "■ stopped", "r Resume")
+        await pilot.press("r")
+        await until_seen(pilot, "Resume the run?", "prepare, regenerate")
+        await pilot.press("y")
+        await until_seen(pilot, "● running", "attempt 2")
+        assert container.launches == [("run-a", "pilot", True)]
+
+
+async def test_keys_that_the_state_does_not_allow_do_nothing(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a", "finished")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "✓ finished")
+        await pilot.press("s", "r", "x", "f5", "ctrl+x")
+        assert isinstance(pilot.app.screen, RunScreen)
+        assert (container.stops, container.launches) == ([], [])
+
+
+async def test_a_run_that_is_not_there_says_so(make_app: MakeApp) -> None:
+    async with make_app(run_id="gone").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "There is no run called 'gone'.")
+
+
+async def test_a_link_lost_while_watching_keeps_the_picture_and_says_that_it_is_stale(
+    container: FakeContainer, make_app: MakeApp, clock: Clock
+) -> None:
+    write_run(container.root, "run-a")
+    async with make_app(run_id="run-a", poll_s=5.0).run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running", "step 61")
+        container.down = "The host does not answer."
+        clock.now += 20
+        screen = await until_seen(pilot, "✗ down since", "▲ The host does not answer.")
+        assert "step 61" in screen
+        assert pilot.app.screen.query_one("#panes").has_class("stale")
+        container.down = ""
+        await until(pilot, lambda: "The host does not answer." not in seen(pilot.app), "the link")  # type: ignore
+        assert seen(pilot.app).count("step 61") == 1  # type: ignore[arg-type]
+
+
+async def test_without_a_run_the_screen_says_what_to_press(make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("4")
+        await until_seen(pilot, "No run is open.  Press 5 to choose one, or p to launch the pilot.")

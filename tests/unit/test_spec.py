@@ -1,0 +1,222 @@
+"""A RunSpec comes from presets and overrides, is refused in one sentence when wrong, and reads back as written."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from eagle3.core import presets
+from eagle3.core.presets import SpecError, parse_override, resolve
+from eagle3.core.spec import RunSpec, hash_of
+
+SIZE, TARGET, MACHINE = "pilot", "smollm2-135m", "cpu"
+
+
+def pilot(**overrides: Any) -> RunSpec:
+    """The pilot on a CPU, with ``__`` in a name standing for the dot."""
+    return resolve(SIZE, TARGET, MACHINE, {name.replace("__", "."): value for name, value in overrides.items()})
+
+
+def refusal(**overrides: Any) -> str:
+    """What the person who gave these overrides is told."""
+    with pytest.raises(SpecError) as caught:
+        pilot(**overrides)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.endswith(".")
+    return text
+
+
+def test_every_shipped_size_target_and_machine_resolves() -> None:
+    for size in presets.names("size"):
+        for target in presets.names("target"):
+            for machine in presets.names("machine"):
+                spec = resolve(size, target, machine)
+                assert (spec.size, spec.target.name, spec.machine) == (size, target, machine)
+
+
+def test_the_pilot_is_64_prompts_on_a_cpu() -> None:
+    assert pilot().data.train_prompts == 64
+    assert pilot().device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("size", "target", "machine", "wrong", "near"),
+    [
+        ("pilott", TARGET, MACHINE, "size called 'pilott'", "did you mean 'pilot'?"),
+        (SIZE, "smollm2-135", MACHINE, "target called 'smollm2-135'", "did you mean 'smollm2-135m'?"),
+        (SIZE, TARGET, "cpuu", "machine called 'cpuu'", "did you mean 'cpu'?"),
+    ],
+)
+def test_an_unknown_preset_is_refused_and_the_nearest_is_named(
+    size: str, target: str, machine: str, wrong: str, near: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve(size, target, machine)
+    assert wrong in str(caught.value)
+    assert near in str(caught.value)
+
+
+def test_a_preset_like_no_other_is_refused_with_the_whole_list() -> None:
+    with pytest.raises(SpecError, match=re.escape(", ".join(presets.names("size")))):
+        presets.load("size", "zzzzzz")
+
+
+def test_a_preset_name_cannot_reach_outside_the_presets() -> None:
+    with pytest.raises(SpecError, match="There is no size"):
+        presets.load("size", "../machines/cpu")
+
+
+def test_an_unknown_field_is_refused_by_its_full_name() -> None:
+    assert refusal(train__max_stepz=10) == "train.max_stepz: there is no such field (got 10)."
+
+
+def test_an_unknown_section_is_refused() -> None:
+    assert refusal(traim__max_steps=10).startswith("traim: there is no such field")
+
+
+def test_a_key_below_a_value_is_refused() -> None:
+    assert refusal(size__name="x") == "size.name: 'size' is a value, not a section."
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("train.max_steps", 0),
+        ("train.learning_rate", 0),
+        ("train.learning_rate", -1e-3),
+        ("regenerate.temperature", 2.5),
+        ("server.port", 65536),
+        ("vocabulary.size", 15),
+        ("data.heldout_prompts", 3),
+        ("train.optimizer", "sgd"),
+        ("device", "tpu"),
+        ("train.max_steps", "many"),
+        ("disk_floor_bytes", -1),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_its_field_and_what_was_given(field: str, value: Any) -> None:
+    text = refusal(**{field: value})
+    assert text.startswith(f"{field}: ")
+    assert repr(value) in text
+
+
+def test_several_wrong_fields_are_counted() -> None:
+    text = refusal(train__max_steps=0, train__pack_tokens=0, vocabulary__size=1)
+    assert "; 2 more fields wrong." in text
+
+
+@pytest.mark.parametrize("layers", [[2, 15], [2, 15, 27, 29], []])
+def test_other_than_three_auxiliary_layers_are_refused(layers: list[int]) -> None:
+    assert refusal(target__auxiliary_layers=layers).startswith("target.auxiliary_layers: ")
+
+
+@pytest.mark.parametrize("layers", [[15, 2, 27], [2, 2, 27], [0, 15, 27], [2, 15, 30]])
+def test_auxiliary_layers_out_of_order_doubled_or_beyond_the_model_are_refused(layers: list[int]) -> None:
+    assert "must be three different ids, ascending, between 1 and 29" in refusal(target__auxiliary_layers=layers)
+
+
+def test_the_captured_layers_are_the_auxiliary_ones_and_the_last() -> None:
+    assert pilot().target.captured_layers == [2, 15, 27, 30]
+
+
+def test_more_evaluation_prompts_than_held_out_ones_are_refused() -> None:
+    assert "must not exceed data.heldout_prompts (20)" in refusal(evaluate__prompts=21)
+
+
+def test_a_later_table_wins_and_leaves_its_neighbours_alone() -> None:
+    changed = pilot(server__env={"EXTRA": "1"}, train__max_steps=7)
+    assert changed.server.env == {"EXTRA": "1"}
+    assert changed.server.args == pilot().server.args
+    assert changed.train.model_copy(update={"max_steps": pilot().train.max_steps}) == pilot().train
+
+
+def test_a_spec_cannot_be_changed_after_it_is_resolved() -> None:
+    spec, field = pilot(), "workspace"
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(spec, field, "/elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("train.max_steps=200", "train.max_steps", 200),
+        ("train.learning_rate=1e-4", "train.learning_rate", 1e-4),
+        ("target.trust_remote_code=true", "target.trust_remote_code", True),
+        ("target.auxiliary_layers=[2, 15, 27]", "target.auxiliary_layers", [2, 15, 27]),
+        ("workspace=/data/eagle3", "workspace", "/data/eagle3"),
+        ('workspace="/data/eagle3"', "workspace", "/data/eagle3"),
+        ("data.prompts=a=b.jsonl", "data.prompts", "a=b.jsonl"),
+        ("group=", "group", ""),
+        (" train.max_steps = 5", "train.max_steps", 5),
+    ],
+)
+def test_an_override_is_read_as_toml_or_as_plain_text(text: str, key: str, value: Any) -> None:
+    assert parse_override(text) == (key, value)
+
+
+@pytest.mark.parametrize("text", ["train.max_steps", "", "=5", "  =5"])
+def test_an_override_without_a_field_or_an_equals_sign_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(SpecError, match=r"train\.max_steps=200"):
+        parse_override(text)
+
+
+@given(st.text())
+def test_no_text_given_as_an_override_raises_anything_but_a_spec_error(text: str) -> None:
+    try:
+        key, _ = parse_override(text)
+    except SpecError as error:
+        assert "field=value" in str(error)
+    else:
+        assert key and "=" in text
+
+
+@given(st.integers(1, 10**9))
+def test_an_integer_override_reaches_its_field(steps: int) -> None:
+    key, value = parse_override(f"train.max_steps={steps}")
+    assert resolve(SIZE, TARGET, MACHINE, {key: value}).train.max_steps == steps
+
+
+json_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "workspace": json_text.filter(bool),
+        "group": st.none() | json_text,
+        "grace_s": st.floats(0, 1e6),
+        "server.env": st.dictionaries(json_text, json_text, max_size=3),
+        "server.args": st.lists(json_text, max_size=3),
+        "train.learning_rate": st.floats(1e-12, 1),
+        "train.max_steps": st.integers(1, 10**9),
+        "data.seed": st.integers(-(2**31), 2**31),
+        "regenerate.temperature": st.floats(0, 2),
+        "target.trust_remote_code": st.booleans(),
+    },
+).map(lambda overrides: resolve(SIZE, TARGET, MACHINE, overrides))
+
+
+@given(specs)
+def test_a_spec_written_as_toml_reads_back_as_the_same_spec_with_the_same_hash(spec: RunSpec) -> None:
+    back = RunSpec.from_toml(spec.to_toml())
+    assert back == spec
+    assert back.hash == spec.hash
+
+
+@given(specs, specs)
+def test_two_specs_have_the_same_hash_exactly_when_they_are_equal(one: RunSpec, other: RunSpec) -> None:
+    assert (one.hash == other.hash) == (one == other)
+
+
+def test_the_hash_is_sixteen_hex_digits_and_does_not_depend_on_the_order_of_keys() -> None:
+    assert re.fullmatch(r"[0-9a-f]{16}", pilot().hash)
+    assert hash_of({"a": 1, "b": [2, {"c": 3, "d": 4}]}) == hash_of({"b": [2, {"d": 4, "c": 3}], "a": 1})
+
+
+def test_the_hash_of_a_known_value_never_changes() -> None:
+    # A run of last year is compared by this hash: a new way to compute it would orphan every record.
+    assert hash_of({"v": 1, "size": "pilot", "name": "größe"}) == "c8f157cb077b5569"

@@ -1,0 +1,148 @@
+"""The verdict: one word that the evidence carries, and a sentence with the figures that carry it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eagle3.core.acceptance import Acceptance
+from eagle3.core.lossless import Divergence, Lossless
+from eagle3.core.verdict import (
+    BROKEN,
+    INSUFFICIENT,
+    NOT_USEFUL,
+    UNDERTRAINED,
+    USEFUL,
+    WORDS,
+    Evidence,
+    Verdict,
+    judge,
+)
+
+
+def acceptance(*per_pos: int, drafts: int = 1000) -> Acceptance:
+    return Acceptance(drafts, drafts * len(per_pos), sum(per_pos), per_pos)
+
+
+def verdict(
+    served: Acceptance, tok_s: float | None = 20.0, tok_s_no_draft: float | None = 30.0, lossless: Lossless | None = None
+) -> Verdict:
+    return judge(Evidence(served, tok_s, tok_s_no_draft, 8, lossless), min_drafts=200, broken_below=0.10)
+
+
+def diverged(*, tie: bool) -> Lossless:
+    gap = 0.001 if tie else 3.0
+    return Lossless(3, 4, 150, 0.02, [Divergence("held-1", 7, " cat", " dog", gap, gap, tie, "The")])
+
+
+def test_few_drafts_are_no_evidence_however_good_they_look() -> None:
+    found = verdict(acceptance(100, 90, 80, drafts=107), tok_s=99)
+    assert found.verdict == INSUFFICIENT
+    assert "107 drafts" in found.verdict_text and "200" in found.verdict_text
+
+
+def test_a_position_0_clearly_under_the_threshold_is_broken_and_says_what_to_check() -> None:
+    found = verdict(acceptance(12, 1, 0))
+    assert found.verdict == BROKEN
+    assert "layer ids" in found.verdict_text and "1.2%" in found.verdict_text
+
+
+def test_a_position_0_too_near_to_the_threshold_is_not_called_broken() -> None:
+    found = verdict(acceptance(22, 1, 0, drafts=210))
+    assert found.verdict == INSUFFICIENT
+    assert "broken from undertrained" in found.verdict_text
+
+
+def test_a_slower_draft_is_not_useful_on_this_machine_whatever_its_length() -> None:
+    """The measured run: length 1.28, 49 s without a draft and 69 s with it."""
+    found = verdict(acceptance(220, 50, 10), tok_s=2000 / 69, tok_s_no_draft=2000 / 49)
+    assert found.verdict == NOT_USEFUL
+    assert found.thresholds["accept_len"] == 1.28
+    assert found.thresholds["break_even_len"] == pytest.approx(1.28 * 69 / 49, abs=1e-3)
+    assert "1.80" in found.verdict_text and "also undertrained" in found.verdict_text
+
+
+def test_a_well_trained_draft_on_a_slow_machine_is_not_called_undertrained() -> None:
+    found = verdict(acceptance(750, 550, 400))
+    assert found.verdict == NOT_USEFUL
+    assert "undertrained" not in found.verdict_text
+
+
+def test_a_break_even_that_no_draft_of_that_width_reaches_is_said() -> None:
+    found = verdict(acceptance(400, 200, 100), tok_s=5, tok_s_no_draft=30)
+    assert "No draft of 3 tokens can reach that." in found.verdict_text
+
+
+def test_a_draft_that_gains_little_and_accepts_little_is_undertrained() -> None:
+    found = verdict(acceptance(200, 40, 10), tok_s=30.6, tok_s_no_draft=30)
+    assert found.verdict == UNDERTRAINED
+    assert "36%" in found.verdict_text
+
+
+def test_a_well_trained_draft_that_gains_nothing_is_the_machines_matter() -> None:
+    assert verdict(acceptance(700, 500, 300), tok_s=30.6, tok_s_no_draft=30).verdict == NOT_USEFUL
+
+
+def test_a_faster_draft_is_useful_and_a_weak_one_could_gain_more() -> None:
+    assert "Longer training" not in verdict(acceptance(700, 500, 300), tok_s=50).verdict_text
+    found = verdict(acceptance(300, 100, 30), tok_s=38)
+    assert found.verdict == USEFUL
+    assert "Longer training should gain more" in found.verdict_text
+
+
+def test_without_the_speed_without_a_draft_a_good_draft_stays_undecided() -> None:
+    assert verdict(acceptance(700, 500, 300), tok_s_no_draft=None).verdict == INSUFFICIENT
+    assert verdict(acceptance(200, 50, 10), tok_s_no_draft=None).verdict == UNDERTRAINED
+
+
+def test_answers_that_change_by_more_than_rounding_are_broken_and_ties_are_not() -> None:
+    found = verdict(acceptance(700, 500, 300), tok_s=50, lossless=diverged(tie=False))
+    assert found.verdict == BROKEN
+    assert "held-1" in found.verdict_text
+    assert verdict(acceptance(700, 500, 300), tok_s=50, lossless=diverged(tie=True)).verdict == USEFUL
+
+
+def test_counters_that_contradict_each_other_are_no_evidence() -> None:
+    found = verdict(Acceptance(1000, 3000, 700, (400, 200, 50)))
+    assert found.verdict == INSUFFICIENT
+    assert "contradict" in found.verdict_text
+
+
+@given(
+    drafts=st.integers(0, 5000),
+    shares=st.lists(st.floats(0, 1), min_size=1, max_size=5),
+    tok_s=st.none() | st.floats(0.1, 1e4),
+    plain=st.none() | st.floats(0.1, 1e4),
+)
+def test_there_is_always_one_word_one_sentence_and_the_counts(
+    drafts: int, shares: list[float], tok_s: float | None, plain: float | None
+) -> None:
+    left, per_pos = drafts, []
+    for share in shares:
+        left = int(left * share)
+        per_pos.append(left)
+    found = verdict(acceptance(*per_pos, drafts=drafts), tok_s, plain)
+    assert found.verdict in WORDS
+    assert found.verdict_text.lower().startswith(found.verdict)
+    assert found.thresholds["drafts"] == drafts
+    assert found.thresholds["min_drafts"] == 200
+
+
+@given(tok_s=st.floats(1, 1e3), plain=st.floats(1, 1e3), first=st.integers(0, 1000))
+def test_slower_is_the_same_as_a_length_under_break_even(tok_s: float, plain: float, first: int) -> None:
+    evidence = Evidence(acceptance(first), tok_s, plain, 8)
+    assert evidence.speedup is not None and evidence.break_even_len is not None
+    assert (evidence.speedup < 1) == (evidence.break_even_len > evidence.acceptance.accept_len)
+
+
+def test_a_gain_beyond_the_acceptance_length_means_that_the_machine_was_busy() -> None:
+    """Measured: 1.63 times the speed from a draft of which nothing was accepted, on a machine with other work to do."""
+    found = verdict(acceptance(200, 50, 10), tok_s=49, tok_s_no_draft=30)
+    assert found.verdict == INSUFFICIENT
+    assert "something else used the machine" in found.verdict_text
+
+
+def test_speeds_measured_beside_other_work_are_called_rough() -> None:
+    busy = Evidence(acceptance(220, 50, 10), 20.0, 30.0, 8, other_cpu=0.4)
+    found = judge(busy, min_drafts=200, broken_below=0.1)
+    assert found.verdict == NOT_USEFUL
+    assert "other work took up to 40% of the CPU" in found.verdict_text

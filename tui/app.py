@@ -1,0 +1,354 @@
+"""The console: it holds what is known, hands it to the screen in front, and asks the session for what the operator wants.
+
+Nothing here waits for the wire, and the first picture is drawn before anything connects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from textual.app import App, SystemCommand
+from textual.screen import Screen
+
+from eagle3.core.presets import SpecError
+from eagle3.core.spec import RunSpec
+from remote.ask import Ask, HostKeyQuestion, SecretQuestion
+from tui import messages, plan
+from tui.catalog import Catalog
+from tui.formats import count_label, one_line
+from tui.keymap import KEYS
+from tui.ports import Connect
+from tui.screens.base import ConsoleScreen, bindings_of
+from tui.screens.confirm import Choice, Confirm
+from tui.screens.overview import OverviewScreen
+from tui.session import Session
+from tui.state import Console
+from tui.themes.palette import THEME
+
+LATER = {"launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen"}
+"""Screens imported when they are first opened: the plots alone cost a third of a second."""
+
+TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
+"""Seconds that a note stays; a click takes it away at once."""
+
+
+class ConsoleApp(App[None]):
+    """``connect`` makes the container; ``clock`` gives Unix seconds. Both are passed in, so that tests can drive them."""
+
+    CSS_PATH = "themes/console.tcss"
+    TITLE = "EAGLE-3 console"
+    BINDINGS = bindings_of("everywhere")
+    COMMAND_PALETTE_BINDING: ClassVar[str] = "ctrl+p"
+
+    def __init__(
+        self,
+        connect: Connect,
+        *,
+        host: str,
+        workspace: str = "",
+        worker_python: str = "",
+        actor: str = "",
+        clock: Callable[[], float] = time.time,
+        catalog: Catalog | None = None,
+        poll_s: float = 5.0,
+        run_id: str = "",
+        preload: Callable[[], object] | None = None,
+    ) -> None:
+        super().__init__()
+        self.animation_level = "none"
+        self.clock = clock
+        self.console_state = Console(host, poll_s=poll_s)
+        self.choices = plan.first_choices(workspace, worker_python)
+        self._machine_chosen = False
+        self._catalog = catalog
+        self._first_run = run_id
+        ask = Ask(host_key=self._ask_host_key, secret=self._ask_secret)
+        self.session = Session(
+            connect,
+            post=self.post_message,
+            ask=ask,
+            clock=clock,
+            poll_s=poll_s,
+            actor=actor,
+            preload=preload,
+            workspace=workspace or plan.DEFAULT_WORKSPACE,
+        )
+
+    # --- life
+
+    def get_default_screen(self) -> Screen[None]:
+        return OverviewScreen(id="overview")
+
+    def on_mount(self) -> None:
+        self.register_theme(THEME)
+        self.theme = THEME.name
+        if self._catalog is not None:
+            self.console_state.remember(self._catalog.runs(self.console_state.host, self.session.workspace))
+            self._tell_catalog_problem()
+        self.set_interval(1.0, self.present)
+        self.call_after_refresh(self.session.start)
+        if self._first_run:
+            self.call_after_refresh(self.open_run, self._first_run)
+
+    async def on_unmount(self) -> None:
+        await self.session.close()
+        if self._catalog is not None:
+            self._catalog.close()
+
+    def present(self) -> None:
+        """Show what is known on the screen in front, or on the one below a dialog."""
+        if not self.is_running:
+            return  # the last news may come while the widgets are taken down
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, ConsoleScreen):
+                screen.refresh_known()
+                return
+
+    def _tell_catalog_problem(self) -> None:
+        if self._catalog is not None and self._catalog.problem:
+            self.tell(self._catalog.problem, "warning")
+            self._catalog.problem = ""
+
+    def tell(self, text: str, severity: str = "information") -> None:
+        """A note to the operator; remote text is shown as text."""
+        self.notify(one_line(text), severity=cast(Any, severity), markup=False, timeout=TOAST_S[severity])
+
+    # --- news from the session
+
+    def on_link_changed(self, message: messages.LinkChanged) -> None:
+        self.console_state.take_link(message.link)
+        self.present()
+
+    def on_probe_arrived(self, message: messages.ProbeArrived) -> None:
+        self.console_state.take_probe(message.probe, message.at)
+        if not self._machine_chosen:
+            self.choices = plan.for_machine(self.choices, message.probe)
+        if self._catalog is not None:
+            self._catalog.save(self.console_state.host, self.session.workspace, message.probe.runs, message.at)
+            self._tell_catalog_problem()
+        self.present()
+
+    def on_probe_failed(self, message: messages.ProbeFailed) -> None:
+        self.console_state.take_problem(message.text)
+        self.present()
+
+    def on_news_arrived(self, message: messages.NewsArrived) -> None:
+        self.console_state.take_news(message.run_id, message.news, message.at, message.fresh)
+        self.present()
+
+    def on_follow_failed(self, message: messages.FollowFailed) -> None:
+        if (view := self.console_state.open_run) and view.run_id == message.run_id:
+            view.problem = message.text
+            self.present()
+
+    def on_launched(self, message: messages.Launched) -> None:
+        self.console_state.launching = ""
+        already = " (it was running already)" if message.ack.get("already") else ""
+        self.tell(f"{'Resumed' if message.resumed else 'Launched'} {message.run_id}{already}.")
+        self.open_run(message.run_id)
+
+    def on_stopping(self, message: messages.Stopping) -> None:
+        when = "now" if message.mode == "now" else "after its next checkpoint"
+        self.tell(f"{message.run_id} stops {when}.")
+
+    def on_ask_again(self, message: messages.AskAgain) -> None:
+        self.tell(f"{message.what}: {message.text} It is asked again under the same name.", "warning")
+
+    def on_ask_failed(self, message: messages.AskFailed) -> None:
+        self.console_state.launching = ""
+        self.tell(f"{message.what}: {message.text}", "error")
+        self.present()
+
+    # --- going about
+
+    def action_go(self, name: str) -> None:
+        """Bring a screen to the front, importing it the first time."""
+        if not isinstance(self.screen, ConsoleScreen) or name == self.screen.HERE:
+            return
+        if name == "run" and self.console_state.open_run is None and (latest := self.console_state.latest_run()):
+            self.open_run(latest)
+            return
+        if name == "overview":
+            while len(self.screen_stack) > 1:
+                self.pop_screen()
+            return
+        if not self.is_screen_installed(name):
+            screen_class = getattr(import_module(f"tui.screens.{name}"), LATER[name])
+            self.install_screen(screen_class(), name)
+        if len(self.screen_stack) > 1:
+            self.switch_screen(name)
+        else:
+            self.push_screen(name)
+
+    def open_run(self, run_id: str) -> None:
+        """Show this run and follow it."""
+        if not self.is_running:
+            return
+        self.console_state.watch(run_id)
+        self.session.follow(run_id)
+        while len(self.screen_stack) > 1 and not isinstance(self.screen, ConsoleScreen):
+            self.pop_screen()
+        self.action_go("run")
+        self.present()
+
+    def action_help(self) -> None:
+        from tui.screens.help import HelpScreen
+
+        self._ask_once(HelpScreen())
+
+    def show_details(self) -> None:
+        from tui.screens.details import DetailsScreen
+
+        if view := self.console_state.open_run:
+            self._ask_once(DetailsScreen(view))
+
+    def _ask_once(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None:
+        """Open a dialog, unless one is open."""
+        if isinstance(self.screen, ConsoleScreen):
+            self.push_screen(screen, then)
+
+    def action_reconnect(self) -> None:
+        self.session.reconnect()
+        self.tell("Connecting again.")
+
+    def action_export(self) -> None:
+        """Write the screen to ``eagle3-<screen>-<time>.svg`` in the current folder."""
+        here = self.screen.HERE if isinstance(self.screen, ConsoleScreen) else "dialog"
+        path = Path.cwd() / f"eagle3-{here}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(self.clock()))}.svg"
+        try:
+            self.export(path)
+        except OSError as error:
+            self.tell(f"The picture cannot be written to {path}: {error.strerror}; start the console elsewhere.", "error")
+        else:
+            self.tell(f"Wrote {path}.")
+
+    def export(self, path: Path) -> None:
+        """Write the screen as it is to an SVG file. Raises OSError."""
+        path.write_text(self.export_screenshot(title=f"{self.TITLE} · {self.console_state.host}"), encoding="utf-8")
+
+    def action_leave(self) -> None:
+        note = "Runs go on in the container; reopen the console to find them."
+        choices = [Choice("leave", "q", "Quit", default=True), Choice("", "escape", "Stay")]
+        self._ask_once(Confirm("Quit", [], choices, note), lambda answer: self.exit() if answer else None)
+
+    async def action_quit(self) -> None:
+        self.action_leave()
+
+    def get_system_commands(self, screen: Screen[Any]) -> Any:
+        """The command palette holds the table of keys, and nothing else."""
+        for key in KEYS:
+            if key.where in {"everywhere", getattr(screen, "HERE", "")}:
+                action = key.action if key.where == "everywhere" else f"screen.{key.action}"
+                yield SystemCommand(key.label, key.help, lambda action=action: self.call_later(self.run_action, action))
+
+    # --- runs
+
+    def choose(self, field: str, value: str) -> None:
+        """A field of the Launch form changed."""
+        if field == "machine" and value != self.choices.machine:
+            self._machine_chosen = True
+        self.choices = replace(self.choices, **{field: value})
+
+    def action_pilot(self) -> None:
+        self.ask_launch(self.choices.with_size("pilot"))
+
+    def ask_launch(self, choices: plan.Choices) -> None:
+        """One confirmation, one run id, one launch: asking again under that id never starts a second run."""
+        if self.console_state.launching:
+            self.tell(f"{self.console_state.launching} is being launched; wait for its answer.", "warning")
+            return
+        try:
+            spec = plan.resolve(choices)
+        except SpecError as error:
+            self.tell(f"{error} Press 3 to mend it.", "error")
+            return
+        run_id = plan.new_run_id(spec.size, self.clock())
+        rows = launch_rows(self.console_state, spec, run_id)
+        buttons = [Choice("launch", "y", "Launch", default=True), Choice("", "escape", "Cancel")]
+        note = "It runs in the container and goes on when the console is closed."
+
+        def answered(answer: str | None) -> None:
+            if answer and not self.console_state.launching:
+                self.console_state.launching = run_id
+                self.session.move(spec.workspace)
+                self.session.launch(spec, run_id)
+                self.present()
+
+        self._ask_once(Confirm(f"Launch the {spec.size}?", rows, buttons, note), answered)
+
+    def ask_stop(self) -> None:
+        view = self.console_state.open_run
+        if view is None or view.ended:
+            return
+        rows = [("Run", view.run_id), ("Host", self.console_state.host)]
+        buttons = [
+            Choice("after-checkpoint", "c", "After the checkpoint", default=True),
+            Choice("now", "n", "Now", danger=True),
+            Choice("", "escape", "Keep running"),
+        ]
+        note = "What is whole on disk stays; the run can be resumed."
+        self._ask_once(
+            Confirm("Stop the run?", rows, buttons, note), lambda mode: self.session.stop(view.run_id, mode) if mode else None
+        )
+
+    def ask_resume(self) -> None:
+        view = self.console_state.open_run
+        if view is None or not view.resumable or self.console_state.launching:
+            return
+        done = ", ".join(view.summary.stages) if view.summary and view.summary.stages else "none"
+        rows = [("Run", view.run_id), ("Host", self.console_state.host), ("State", view.state), ("Done", done)]
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self.console_state.launching = view.run_id
+                self.session.resume(view.run_id)
+
+        buttons = [Choice("resume", "y", "Resume", default=True), Choice("", "escape", "Cancel")]
+        self._ask_once(Confirm("Resume the run?", rows, buttons, "Finished stages are kept; the rest runs again."), answered)
+
+    # --- questions of the login
+
+    async def _ask_host_key(self, question: HostKeyQuestion) -> bool:
+        rows = [("Host", question.host), ("Key", question.key_type), ("Fingerprint", question.fingerprint)]
+        buttons = [Choice("trust", "y", "Trust it"), Choice("", "escape", "Refuse", default=True)]
+        note = "Nobody has vouched for this key yet. Compare the fingerprint with what the host's owner says."
+        return bool(await self._answer(Confirm("A host that is not known yet", rows, buttons, note)))
+
+    async def _ask_secret(self, question: SecretQuestion) -> str | None:
+        from tui.screens.secret import Secret
+
+        answer: str | None = await self._answer(Secret(question.host, question.prompt, question.echo))
+        return answer
+
+    async def _answer(self, screen: Screen[Any]) -> Any:
+        """Show a dialog from outside a worker and wait for its answer."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def answered(result: Any) -> None:
+            if not answer.done():
+                answer.set_result(result)
+
+        await self.push_screen(screen, answered)
+        return await answer
+
+
+def launch_rows(console: Console, spec: RunSpec, run_id: str) -> list[tuple[str, str]]:
+    """What a confirmation of a launch shows."""
+    return [
+        ("Host", console.host),
+        ("Target", f"{spec.target.name}, {spec.device}, machine {spec.machine}"),
+        (
+            "Size",
+            f"{spec.size}: {count_label(spec.data.train_prompts)} prompts to train on, {spec.data.heldout_prompts} held out",
+        ),
+        ("Training", f"{count_label(spec.train.max_steps)} steps, vocabulary {count_label(spec.vocabulary.size)}"),
+        ("Workspace", spec.workspace),
+        ("Disk", plan.disk_line(console.probe.value, spec)),
+        ("Run", run_id),
+    ]

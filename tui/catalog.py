@@ -1,0 +1,114 @@
+"""The runs that this console has seen, per host, in SQLite: so that a run can be found again before the host answers,
+and after it is gone.
+
+The file is a cache of what containers said; it can be thrown away. A damaged one is set aside, never repaired in place.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+import platformdirs
+from pydantic import ValidationError
+
+from eagle3.core.records import RunSummary
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS runs (
+    host TEXT NOT NULL, workspace TEXT NOT NULL, run_id TEXT NOT NULL,
+    summary TEXT NOT NULL, seen_at REAL NOT NULL,
+    PRIMARY KEY (host, workspace, run_id)
+)
+"""
+
+
+def default_path() -> Path:
+    """``catalog.sqlite`` in the user's state folder."""
+    return platformdirs.user_state_path("eagle3-console") / "catalog.sqlite"
+
+
+class Catalog:
+    """``problem`` is a sentence for the operator where the file could not be used as it was; the console goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem = ""
+        self._seen: dict[tuple[str, str, str], str] = {}
+        self._db = self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return self._connect(self.path)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                return self._in_memory(str(error))
+            return self._set_aside(error)
+        except OSError as error:
+            return self._in_memory(error.strerror or str(error))
+
+    def _set_aside(self, error: sqlite3.DatabaseError) -> sqlite3.Connection:
+        aside = self.path.with_name(self.path.name + ".damaged")
+        try:
+            for suffix in ("", "-wal", "-shm"):
+                source = self.path.with_name(self.path.name + suffix)
+                if source.exists():
+                    source.replace(aside.with_name(aside.name + suffix))
+            self.problem = f"The list of known runs was damaged ({error}); it was set aside as {aside} and begun anew."
+            return self._connect(self.path)
+        except (OSError, sqlite3.Error) as again:
+            return self._in_memory(str(again))
+
+    def _in_memory(self, why: str) -> sqlite3.Connection:
+        self.problem = f"The list of known runs cannot be kept in {self.path} ({why}); it lasts until you quit."
+        return self._connect(None)
+
+    @staticmethod
+    def _connect(path: Path | None) -> sqlite3.Connection:
+        db = sqlite3.connect(path or ":memory:", timeout=1.0, isolation_level=None)
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.execute(SCHEMA)
+            db.execute("SELECT count(*) FROM runs").fetchone()
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db
+
+    def save(self, host: str, workspace: str, runs: Iterable[RunSummary], at: float) -> None:
+        """Keep what was said of these runs; one that did not change state since is not written again."""
+        for run in runs:
+            key = (host, workspace, run.run_id)
+            mark = f"{run.state} {run.attempt} {run.stages}"
+            if self._seen.get(key) == mark:
+                continue
+            try:
+                self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", (*key, run.model_dump_json(), at))
+            except sqlite3.Error as error:
+                self.problem = f"The list of known runs in {self.path} cannot be written ({error}); the host still has them."
+                return
+            self._seen[key] = mark
+
+    def runs(self, host: str, workspace: str) -> list[tuple[RunSummary, float]]:
+        """The runs last seen on ``host``, newest first, each with when (this machine's Unix seconds)."""
+        try:
+            rows = self._db.execute(
+                "SELECT summary, seen_at FROM runs WHERE host = ? AND workspace = ? ORDER BY seen_at DESC LIMIT 200",
+                (host, workspace),
+            ).fetchall()
+        except sqlite3.Error as error:
+            self.problem = f"The list of known runs in {self.path} cannot be read ({error}); the host still has them."
+            return []
+        found = []
+        for text, seen_at in rows:
+            try:
+                found.append((RunSummary.model_validate_json(text), float(seen_at)))
+            except ValidationError:
+                continue  # written by another version; the host says it anew
+        return found
+
+    def close(self) -> None:
+        self._db.close()

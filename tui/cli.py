@@ -1,0 +1,163 @@
+"""The command line ``eagle3-tui``: the console, and the same things without a screen.
+
+    eagle3-tui HOST                 open the console on a host (what one would give ssh)
+    eagle3-tui --local              the same on this machine
+    eagle3-tui check|launch|runs|watch|stop HOST …
+
+Importing this loads neither Textual nor an SSH library; each command loads what it needs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="A console for training and watching EAGLE-3 draft models. Without a command it opens on HOST, or on this machine "
+    "with --local. Exit codes: 0 fine, 1 a check or a run failed, 2 wrong usage, 3 unreachable, 4 refused.",
+)
+
+WORDS = typer.Argument(help="HOST, as one would give it to ssh; left out with --local", metavar="[HOST]", show_default=False)
+WITH_RUN = typer.Argument(help="HOST (left out with --local) and the run's id", metavar="[HOST] RUN_ID", show_default=False)
+Words = Annotated[list[str] | None, WORDS]
+RunWords = Annotated[list[str] | None, WITH_RUN]
+Local = Annotated[bool, typer.Option("--local", help="this machine as the container, through an SSH server on loopback")]
+Workspace = Annotated[str, typer.Option(help="folder in the container that holds the runs")]
+Python = Annotated[str, typer.Option(help="interpreter in the container for the helper, and for runs that name none")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON instead of words")]
+
+
+class Usage(Exception):
+    """Wrong usage, in one sentence."""
+
+
+def place(words: Sequence[str] | None, local: bool, more: Sequence[str] = ()) -> tuple[str, list[str]]:
+    """The host ("" for this machine) and the ``more`` arguments named after it. Raises Usage."""
+    rest = list(words or [])
+    if not local and not rest:
+        raise Usage("Say which HOST, as you would for ssh, or --local for this machine.")
+    host = "" if local else rest.pop(0)
+    if len(rest) > len(more):
+        raise Usage(f"'{rest[len(more)]}' is one argument too many" + ("; with --local no HOST is given." if local else "."))
+    return host, rest
+
+
+@app.command("open", help="Open the console (the default).")
+def open_console(
+    words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    run: Annotated[str, typer.Option(help="open this run at once")] = "",
+) -> None:  # fmt: skip
+    from tui.launchpad import open_console as start
+
+    host, _ = place(words, local)
+    raise typer.Exit(start(host, local=local, workspace=workspace, python=python or None, run_id=run))
+
+
+@app.command(help="What the host has: GPUs, disks, vLLM servers.")
+def check(
+    words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "", json: Json = False
+) -> None:
+    from tui import oneshot
+
+    host, _ = place(words, local)
+    raise typer.Exit(oneshot.go(oneshot.Place(host, local, workspace, python or None), json, oneshot.check))
+
+
+@app.command(help="Launch a run and print its id.")
+def launch(
+    words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    size: Annotated[str, typer.Option(help="smoke or pilot")] = "pilot",
+    target: Annotated[str, typer.Option(help="the model to train a draft for; the first preset where left out")] = "",
+    machine: Annotated[str, typer.Option(help="machine preset; by what the host has where left out")] = "",
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="field=value, such as train.max_steps=200")] = None,
+    run_id: Annotated[str, typer.Option(help="id of the run; asking again under the same id never starts a second")] = "",
+    watch: Annotated[bool, typer.Option("--watch", help="watch it to its end")] = False,
+    json: Json = False,
+) -> None:  # fmt: skip
+    from tui import oneshot
+
+    host, _ = place(words, local)
+    wanted = oneshot.Wanted(size, target, machine, tuple(overrides or ()), run_id, watch)
+    raise typer.Exit(oneshot.go(oneshot.Place(host, local, workspace, python or None), json, oneshot.launch, wanted))
+
+
+@app.command(help="List the runs of the workspace.")
+def runs(
+    words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "", json: Json = False
+) -> None:
+    from tui import oneshot
+
+    host, _ = place(words, local)
+    raise typer.Exit(oneshot.go(oneshot.Place(host, local, workspace, python or None), json, oneshot.runs))
+
+
+@app.command(help="Print the progress of a run (the latest where none is named) until it ends. Exit code 1 unless it finished.")
+def watch(
+    words: RunWords = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    every: Annotated[float, typer.Option(help="seconds between two lines")] = 5.0, json: Json = False,
+) -> None:  # fmt: skip
+    from tui import oneshot
+
+    host, rest = place(words, local, ["RUN_ID"])
+    where = oneshot.Place(host, local, workspace, python or None)
+    raise typer.Exit(oneshot.go(where, json, oneshot.watch, rest[0] if rest else "", every))
+
+
+@app.command(help="Stop a run.")
+def stop(
+    words: RunWords = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    after_checkpoint: Annotated[bool, typer.Option("--after-checkpoint", help="not now, but after its next checkpoint")] = False,
+    json: Json = False,
+) -> None:  # fmt: skip
+    from tui import oneshot
+
+    host, rest = place(words, local, ["RUN_ID"])
+    if not rest:
+        raise Usage("Say which run to stop; `runs` lists them.")
+    where = oneshot.Place(host, local, workspace, python or None)
+    raise typer.Exit(oneshot.go(where, json, oneshot.stop, rest[0], "after-checkpoint" if after_checkpoint else "now"))
+
+
+@app.command(help="Write the Run screen of a run to an SVG file.")
+def picture(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[HOST] RUN_ID OUT.svg", show_default=False)] = None,
+    local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    size: Annotated[str, typer.Option(help="columns x rows")] = "120x36",
+    screen: Annotated[str, typer.Option(help="run, overview, runs or launch")] = "run",
+) -> None:  # fmt: skip
+    host, rest = place(words, local, ["RUN_ID", "OUT.svg"])
+    columns, _, rows = size.partition("x")
+    if len(rest) != 2 or not (columns.isdecimal() and rows.isdecimal()):
+        raise Usage("Write: eagle3-tui picture [HOST] RUN_ID OUT.svg --size 120x36 (or --local in place of HOST).")
+    from tui.picture import take
+
+    run_id, out = rest
+    raise typer.Exit(
+        take(host, Path(out), local=local, workspace=workspace, python=python or None, run_id=run_id, screen=screen,
+             size=(int(columns), int(rows)))
+    )  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script. Anything that is not a command opens the console on it."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    commands = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    if words and words[0] not in commands and words[0] not in {"--help", "-h"}:
+        words.insert(0, "open")
+    try:
+        app(args=words, prog_name="eagle3-tui")
+    except Usage as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

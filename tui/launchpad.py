@@ -1,0 +1,32 @@
+"""Starts the console on a terminal, and says in plain words why it cannot where there is none."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+
+
+def open_console(host: str, *, local: bool, workspace: str, python: str | None, run_id: str = "") -> int:
+    """Run the console until it is left; returns the exit code."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        sys.stderr.write("The console needs a terminal; without one use: eagle3-tui check|launch|runs|watch|stop.\n")
+        return 2
+    # Over SSH every frame costs; nothing here moves for show.
+    os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+    os.environ.setdefault("TEXTUAL_FPS", "15")
+    from tui.app import ConsoleApp
+    from tui.catalog import Catalog, default_path
+    from tui.connect import connector, preload
+
+    app = ConsoleApp(
+        connector(host, local=local, python=python),
+        host="this machine" if local else host,
+        workspace=workspace,
+        actor=getpass.getuser(),
+        catalog=Catalog(default_path()),
+        preload=preload,
+        run_id=run_id,
+    )
+    app.run()
+    return app.return_code or 0

@@ -1,0 +1,83 @@
+"""What the session tells the app: one small typed message for each kind of news. Widgets never see the connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.message import Message
+
+from eagle3.core.records import Probe
+from tui.ports import RunNewsView
+from tui.state import LinkState
+
+
+class LinkChanged(Message):
+    """The link is now ``link``."""
+
+    def __init__(self, link: LinkState) -> None:
+        super().__init__()
+        self.link = link
+
+
+class ProbeArrived(Message):
+    """The container answered; received ``at`` (this machine's Unix seconds)."""
+
+    def __init__(self, probe: Probe, at: float) -> None:
+        super().__init__()
+        self.probe, self.at = probe, at
+
+
+class ProbeFailed(Message):
+    """The container did not answer, in one sentence."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class NewsArrived(Message):
+    """One poll of a followed run. ``fresh``: the files are read from their beginning, whatever was known before."""
+
+    def __init__(self, run_id: str, news: RunNewsView, at: float, fresh: bool = False) -> None:
+        super().__init__()
+        self.run_id, self.news, self.at, self.fresh = run_id, news, at, fresh
+
+
+class FollowFailed(Message):
+    """The run cannot be followed at the moment, in one sentence."""
+
+    def __init__(self, run_id: str, text: str) -> None:
+        super().__init__()
+        self.run_id, self.text = run_id, text
+
+
+class Launched(Message):
+    """A launch or a resume was acknowledged."""
+
+    def __init__(self, run_id: str, ack: dict[str, Any], resumed: bool) -> None:
+        super().__init__()
+        self.run_id, self.ack, self.resumed = run_id, ack, resumed
+
+
+class Stopping(Message):
+    """A stop was taken up."""
+
+    def __init__(self, run_id: str, mode: str) -> None:
+        super().__init__()
+        self.run_id, self.mode = run_id, mode
+
+
+class AskFailed(Message):
+    """Something the operator asked for did not happen. ``what`` names it; ``text`` is one sentence with the next step."""
+
+    def __init__(self, what: str, text: str) -> None:
+        super().__init__()
+        self.what, self.text = what, text
+
+
+class AskAgain(Message):
+    """The link broke while something was asked; it is asked again under the same run id."""
+
+    def __init__(self, what: str, text: str) -> None:
+        super().__init__()
+        self.what, self.text = what, text

@@ -1,0 +1,52 @@
+"""A picture of a screen without a terminal: connect, wait until the run has been read, write the SVG.
+
+``eagle3-tui picture --local RUN_ID OUT.svg`` made the picture in the README.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from tui.app import ConsoleApp
+from tui.connect import connector
+from tui.formats import one_line
+
+LIMIT_S = 90.0
+
+
+def take(
+    host: str, out: Path, *, local: bool, workspace: str, python: str | None, run_id: str, screen: str, size: tuple[int, int]
+) -> int:
+    """Write ``out``. Returns 0; 3 where the run could not be read in time, with the reason on stderr."""
+    app = ConsoleApp(
+        connector(host, local=local, python=python), host="this machine" if local else host, workspace=workspace, run_id=run_id
+    )
+    return asyncio.run(_take(app, out, screen, size))
+
+
+async def _take(app: ConsoleApp, out: Path, screen: str, size: tuple[int, int]) -> int:
+    async with app.run_test(size=size) as pilot:
+        deadline = time.monotonic() + LIMIT_S
+        while not _whole(app):
+            if time.monotonic() > deadline:
+                state = app.console_state
+                why = (state.open_run.problem if state.open_run else "") or state.probe.problem or state.link.reason
+                sys.stderr.write(f"The run could not be read within {LIMIT_S:.0f} s: {one_line(why) or 'no answer'}.\n")
+                return 3
+            await pilot.pause(0.2)
+        if screen != "run":
+            app.action_go(screen)
+        # Two turns of the clock: plots that waited for their turn are drawn, and the layout has settled.
+        await pilot.pause(3.0)
+        app.screen.set_focus(None)
+        await pilot.pause()
+        app.export(out)
+    return 0
+
+
+def _whole(app: ConsoleApp) -> bool:
+    view = app.console_state.open_run
+    return app.console_state.probe.at is not None and view is not None and view.heard

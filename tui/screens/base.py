@@ -1,0 +1,68 @@
+"""What every screen has: the title bar, the footer from the one table of keys, and ``present`` for what is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from tui.keymap import key_label, keys_of
+from tui.state import Console
+from tui.widgets.titlebar import TitleBar
+
+if TYPE_CHECKING:
+    from tui.app import ConsoleApp
+
+
+def bindings_of(where: str) -> list[BindingType]:
+    """The table's keys of one place as Textual's bindings."""
+    return [Binding(key.keys, key.action, key.label, show=key.footer, key_display=key_label(key.keys)) for key in keys_of(where)]
+
+
+class ConsoleScreen(Screen[None]):
+    """Subclasses name themselves in ``HERE``, give their widgets in ``body`` and show what is known in ``present``."""
+
+    HERE: ClassVar[str] = ""
+    _composed = False
+    """News may come before the widgets are there, and after they are gone."""
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's spelling
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
+
+    @property
+    def console_app(self) -> ConsoleApp:
+        return cast("ConsoleApp", self.app)
+
+    def body(self) -> ComposeResult:
+        raise NotImplementedError
+
+    def present(self, console: Console, now: float) -> None:
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        yield TitleBar(self.HERE)
+        with Vertical(classes="body"):
+            yield from self.body()
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self._composed = True
+        self.refresh_known()
+
+    def on_unmount(self) -> None:
+        self._composed = False
+
+    def on_screen_resume(self) -> None:
+        self.refresh_known()
+
+    def refresh_known(self) -> None:
+        """Show what is known now: called on news, and once a second for the ages."""
+        if not self._composed:
+            return
+        app = self.console_app
+        now = app.clock()
+        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link)
+        self.present(app.console_state, now)

@@ -1,0 +1,86 @@
+"""A question with a typed answer: what it is about in aligned rows, then choices that have both a button and a key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Static
+
+from tui.themes.palette import MUTED, TEXT
+
+
+@dataclass(frozen=True)
+class Choice:
+    """``result`` is what the screen returns; ``key`` picks it; ``default`` has the focus at first."""
+
+    result: str
+    key: str
+    label: str
+    default: bool = False
+    danger: bool = False
+
+
+CANCEL = Choice("", "escape", "Cancel")
+
+
+class Confirm(ModalScreen[str]):
+    """Returns the chosen ``result``; "" on cancel. ``rows`` are (label, text) and always shown as text."""
+
+    AUTO_FOCUS = ""
+
+    def __init__(self, title: str, rows: Sequence[tuple[str, str]], choices: Sequence[Choice], note: str = "") -> None:
+        super().__init__()
+        self._title, self._rows, self._note = title, rows, note
+        self._choices = [*choices] if any(not choice.result for choice in choices) else [*choices, CANCEL]
+
+    def compose(self) -> ComposeResult:
+        width = max((len(label) for label, _ in self._rows), default=0)
+        with Vertical(id="dialog") as dialog:
+            dialog.border_title = self._title
+            with Vertical(id="facts"):
+                for label, text in self._rows:
+                    with Horizontal(classes="fact"):
+                        if width:
+                            yield Static(Text(label, MUTED), classes="label")
+                        yield Static(Text(text, TEXT), classes="value")
+            if self._note:
+                yield Static(Text(self._note, MUTED), id="note")
+            with Horizontal(id="choices"):
+                for number, choice in enumerate(self._choices):
+                    key = {"escape": "Esc", "enter": "Enter"}.get(choice.key, choice.key)
+                    yield Button(
+                        Text(f" {choice.label}  {key} "),
+                        id=f"choice-{number}",
+                        variant="error" if choice.danger else "primary" if choice.default else "default",
+                        compact=True,
+                    )
+
+    def on_mount(self) -> None:
+        default = next((n for n, choice in enumerate(self._choices) if choice.default), 0)
+        self.query_one(f"#choice-{default}", Button).focus()
+        label_width = max((len(label) for label, _ in self._rows), default=0) + 2
+        for label in self.query(".label"):
+            label.styles.width = label_width
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        self.dismiss(self._choices[int(str(event.button.id).removeprefix("choice-"))].result)
+
+    def on_key(self, event: events.Key) -> None:
+        for choice in self._choices:
+            if event.key == choice.key or (event.key == "escape" and not choice.result):
+                event.stop()
+                self.dismiss(choice.result)
+                return
+        if event.key in {"left", "up"}:
+            event.stop()
+            self.focus_previous()
+        elif event.key in {"right", "down"}:
+            event.stop()
+            self.focus_next()

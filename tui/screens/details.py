@@ -1,0 +1,69 @@
+"""Details of a run: the verdict with its thresholds or the failure in full, and every event kept."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from tui.formats import clean_line, one_line
+from tui.state import RunView
+from tui.themes.palette import BAD, MUTED, TEXT, WARN
+from tui.widgets.events import LEVELS
+from tui.widgets.headline import failure_words, figures_line
+
+
+def details_text(view: RunView) -> Text:
+    """Everything that Run has no room for, remote text always as text."""
+    text = Text()
+    if view.state == "failed":
+        text.append(f"✗ {failure_words(view)}\n", BAD)
+        if view.failure and view.failure.detail:
+            text.append("\n".join(clean_line(line) for line in view.failure.detail.splitlines()) + "\n", MUTED)
+        text.append("\n")
+    if result := view.result:
+        text.append("Verdict\n", f"bold {TEXT}")
+        text.append(f"  {one_line(result.verdict_text or result.verdict) or 'none was given'}\n", TEXT)
+        if figures := figures_line(result):
+            text.append(f"  {figures}\n", MUTED)
+        for name in ("thresholds", "val", "untrained", "served", "lossless"):
+            if values := getattr(result, name):
+                text.append(f"  {name:<11}", MUTED)
+                text.append(f"{one_line(json.dumps(values, ensure_ascii=False), 2000)}\n", TEXT)
+        text.append("\n")
+    if view.summary is not None:
+        text.append("Where\n", f"bold {TEXT}")
+        text.append(f"  {one_line(view.summary.run_dir) or view.run_id}\n\n", TEXT)
+    text.append("Events, newest first\n", f"bold {TEXT}")
+    for event in reversed(view.events):
+        symbol, colour = LEVELS.get(event.level, ("·", WARN))
+        text.append(f"  {time.strftime('%H:%M:%S', time.localtime(event.t))} ", MUTED)
+        text.append(f"{symbol} ", colour)
+        text.append(f"{one_line(event.text, 1000)}\n", TEXT)
+    if not view.events:
+        text.append("  none yet\n", MUTED)
+    return text
+
+
+class DetailsScreen(ModalScreen[None]):
+    BINDINGS = [Binding("escape,v,q", "dismiss", "Close")]  # noqa: RUF012 - Textual's spelling
+
+    def __init__(self, view: RunView) -> None:
+        super().__init__()
+        self._view = view
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="dialog", classes="tall wide") as dialog:
+            dialog.border_title = "Details"
+            dialog.border_subtitle = "Esc closes"
+            with VerticalScroll():
+                yield Static(details_text(self._view))
+
+    async def action_dismiss(self, result: None = None) -> None:
+        self.dismiss(result)

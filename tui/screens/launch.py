@@ -1,0 +1,148 @@
+"""Launch: what to run, in a few fields; what that will do, in numbers; and what is wrong with it, as it is typed."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Grid, Horizontal
+from textual.events import DescendantFocus
+from textual.widgets import Button, Input, Select, Static
+
+from eagle3.core import presets
+from eagle3.core.presets import SpecError
+from eagle3.core.spec import RunSpec
+from tui import plan
+from tui.formats import one_line
+from tui.screens.base import ConsoleScreen, bindings_of
+from tui.state import Console
+from tui.themes.palette import ACCENT, BAD, MUTED, TEXT
+from tui.widgets.panel import Panel, join
+
+HINTS = {
+    "size": "smoke proves that the line works; pilot shows that a draft learns.",
+    "target": "The model that the draft is trained for.",
+    "machine": "What the container has; it sets devices, servers and sizes.",
+    "train_prompts": "How many prompts to train on; empty takes the preset's number.",
+    "max_steps": "Optimizer steps at most; empty takes the preset's number.",
+    "prompts": "A JSONL file of conversations in the container; empty takes the built-in prompts.",
+    "workspace": "A folder in the container; runs are written to its runs/ folder.",
+    "worker_python": "A Python in the container that has transformers and speculators; empty takes the one found.",
+    "more": "More fields, such as train.learning_rate=5e-4 vocabulary.size=4096, with spaces between.",
+}
+LABELS = {
+    "size": "Size",
+    "train_prompts": "Train prompts",
+    "target": "Target",
+    "max_steps": "Max steps",
+    "machine": "Machine",
+    "prompts": "Prompts file",
+    "workspace": "Workspace",
+    "worker_python": "Python",
+    "more": "More fields",
+}
+SELECTS = ("size", "target", "machine")
+
+
+class PlanPanel(Panel):
+    """The stages in numbers, or the sentence that says what is wrong."""
+
+    TITLE = "What it will do"
+    spec: RunSpec | None = None
+    disk = ""
+
+    def show(self, spec: RunSpec | None, disk: str) -> None:
+        self.spec, self.disk = spec, disk
+        self.changed((spec, disk))
+
+    def draw(self, width: int) -> Text:
+        if self.spec is None:
+            return Text("–", MUTED)
+        rows = [*plan.steps(self.spec), ("disk", self.disk)]
+        return join([Text.assemble((f"{name:<12}", MUTED if name == "disk" else ACCENT), (words, TEXT)) for name, words in rows])
+
+
+class LaunchScreen(ConsoleScreen):
+    HERE = "launch"
+    BINDINGS = bindings_of("launch")
+
+    def body(self) -> ComposeResult:
+        choices = self.console_app.choices
+        with Grid(id="form") as form:
+            form.border_title = "New run"
+            for name, label in LABELS.items():
+                with Horizontal(classes=f"field {name}"):
+                    yield Static(Text(label, MUTED), classes="label")
+                    if name in SELECTS:
+                        options = plan.SIZES if name == "size" else presets.names(name)
+                        yield Select[str](
+                            [(option, option) for option in options],
+                            value=getattr(choices, name),
+                            allow_blank=False,
+                            compact=True,
+                            id=name,
+                        )
+                    else:
+                        yield Input(getattr(choices, name), compact=True, id=name)
+        yield Static(id="hint")
+        yield PlanPanel(id="plan")
+        with Horizontal(id="go"):
+            yield Button(Text(" Launch  Ctrl+l "), id="launch", variant="primary", compact=True)
+            yield Static(id="problem")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#size").focus()
+
+    def present(self, console: Console, now: float) -> None:
+        """The numbers follow the fields, the disk follows the probe."""
+        problem = ""
+        try:
+            spec: RunSpec | None = plan.resolve(self.console_app.choices)
+        except SpecError as error:
+            spec, problem = None, one_line(str(error))
+        self.query_one(PlanPanel).show(spec, plan.disk_line(console.probe.value, spec) if spec else "")
+        if spec is not None:
+            for name, value in (
+                ("train_prompts", str(spec.data.train_prompts)),
+                ("max_steps", str(spec.train.max_steps)),
+                ("prompts", "built in"),
+                ("workspace", spec.workspace),
+                ("worker_python", spec.worker_python or "found in the container"),
+                ("more", "field=value …"),
+            ):
+                self.query_one(f"#{name}", Input).placeholder = value
+        waiting = f"Launching {console.launching}…" if console.launching else ""
+        if not problem and not waiting and console.link.status not in {"up", "degraded"}:
+            waiting = "Not connected: the launch would wait for the link."
+        line = Text(f"✗ {problem}", BAD) if problem else Text(waiting, MUTED)
+        widget = self.query_one("#problem", Static)
+        if widget.content != line:
+            widget.update(line)
+        self.query_one("#launch", Button).disabled = spec is None or bool(console.launching)
+
+    @on(Input.Changed)
+    @on(Select.Changed)
+    def typed(self, event: Input.Changed | Select.Changed) -> None:
+        event.stop()
+        widget = event.input if isinstance(event, Input.Changed) else event.select
+        if isinstance(event.value, str) and widget.id in LABELS:
+            self.console_app.choose(widget.id, event.value)
+            self.refresh_known()
+
+    @on(Button.Pressed, "#launch")
+    def pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        self.action_launch()
+
+    @on(Input.Submitted)
+    def submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.action_launch()
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        name = str(event.widget.id)
+        self.query_one("#hint", Static).update(Text(HINTS.get(name, ""), MUTED))
+
+    def action_launch(self) -> None:
+        self.console_app.ask_launch(self.console_app.choices)

@@ -1,0 +1,102 @@
+"""Overview: the machine at a glance, and how old each part of the picture is."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.widgets import Static
+
+from tui import report
+from tui.formats import age_label, duration_label
+from tui.screens.base import ConsoleScreen, bindings_of
+from tui.state import Console
+from tui.themes.palette import BAD, MUTED, WARN
+from tui.widgets.disks import DisksPanel
+from tui.widgets.gpus import GpusPanel
+from tui.widgets.panel import caption
+from tui.widgets.runs_table import RunsTable
+from tui.widgets.vllm import VllmPanel
+
+MIN_RUNS_ROWS = 5
+"""Rows that the list of runs keeps on a small screen."""
+
+
+def notice(console: Console, now: float) -> Text:
+    """The one line under the title where something keeps the picture from being fresh; else nothing."""
+    link = console.link
+    if link.status == "refused":
+        return Text(f"✗ {link.reason or 'The host refused us.'} Ctrl+r tries again.", BAD)
+    if link.status == "down":
+        lasted = duration_label(now - link.since)
+        return Text(
+            f"✗ {link.reason or 'The link is down.'} Down for {lasted}; trying again. What stands below is what was last known.",
+            BAD,
+        )
+    if console.probe.problem:
+        return Text(f"▲ {console.probe.problem}", WARN)
+    if link.status == "degraded":
+        return Text(f"▲ {link.reason or 'The link is slow.'}", WARN)
+    if console.probe.at is None:
+        return Text(
+            "Connecting; nothing is known of this machine yet." if link.status == "connecting" else "Asking the machine…", MUTED
+        )
+    return Text("")
+
+
+class OverviewScreen(ConsoleScreen):
+    HERE = "overview"
+    BINDINGS = bindings_of("overview")
+
+    def body(self) -> ComposeResult:
+        yield Static(id="notice")
+        with Horizontal(id="machine"):
+            yield GpusPanel(id="gpus")
+            yield DisksPanel(id="disks")
+        yield VllmPanel(id="vllm")
+        table = RunsTable(id="runs")
+        table.border_title = "Runs"
+        yield table
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one(RunsTable).focus()
+
+    def present(self, console: Console, now: float) -> None:
+        probe = console.probe.value
+        line = notice(console, now)
+        if not line.plain and probe is not None:
+            line = Text(report.host_words(probe.host), MUTED)
+        widget = self.query_one("#notice", Static)
+        if widget.content != line:
+            widget.update(line)
+        known = console.probe
+        age, stale = known.age(now), console.stale(known.at, now)
+        gpus, disks, vllm = self.query_one(GpusPanel), self.query_one(DisksPanel), self.query_one(VllmPanel)
+        gpus.show(probe.gpu if probe else None)
+        disks.show(probe.disks if probe else None)
+        vllm.show(probe.vllm if probe else None)
+        for panel in (gpus, disks, vllm):
+            panel.age(age, stale)
+        room = self.size.height - 3 - vllm.rows - MIN_RUNS_ROWS
+        self.query_one("#machine").styles.height = max(5, min(max(gpus.rows, disks.rows), room))
+        table = self.query_one(RunsTable)
+        table.show(console, now)
+        caption(table, subtitle=runs_age(console, now))
+        table.set_class(bool(console.runs) and stale and known.at is not None, "stale")
+
+    def action_open_run(self) -> None:
+        if run_id := self.query_one(RunsTable).current():
+            self.console_app.open_run(run_id)
+
+    def on_runs_table_open(self, message: RunsTable.Open) -> None:
+        self.console_app.open_run(message.run_id)
+
+
+def runs_age(console: Console, now: float) -> str:
+    """How many runs and how old the list is."""
+    if not console.runs:
+        return "none yet · p launches the pilot" if console.probe.at is not None else "not known yet"
+    newest = max((known.at for known in console.runs.values() if known.at is not None), default=None)
+    stale = "stale · " if console.stale(newest, now) else ""
+    return f"{len(console.runs)} · {stale}{age_label(None if newest is None else now - newest)}"

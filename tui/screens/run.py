@@ -1,0 +1,172 @@
+"""Run: where the run is, how the training goes, what it says. One screen for a live run and for a finished one."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Static
+
+from tui.formats import age_label, number_label
+from tui.screens.base import ConsoleScreen, bindings_of
+from tui.state import Console, RunView
+from tui.themes.palette import ACCENT, ACCENT_2, ACCENT_3, MUTED, WARN
+from tui.widgets.events import EventsPanel
+from tui.widgets.headline import Headline
+from tui.widgets.log import RunLog
+from tui.widgets.panel import caption
+from tui.widgets.plot import Line, MetricPlot
+from tui.widgets.progress import ProgressLine
+from tui.widgets.stages import StagesPanel
+
+ZOOMS = ("all", "plots", "log")
+POSITION_COLOURS = (ACCENT, ACCENT_2, ACCENT_3, MUTED)
+NOTHING = "No run is open.  Press 5 to choose one, or p to launch the pilot."
+
+
+def loss_lines(view: RunView) -> list[Line]:
+    """Training loss as a line, held-out loss as dots."""
+    return [
+        Line(tuple(view.metrics.loss("train")), ACCENT),
+        Line(tuple(view.metrics.loss("val")), WARN, dots=True),
+    ]
+
+
+def acceptance_lines(view: RunView) -> list[Line]:
+    """Joint acceptance for each draft position: training as lines, held-out as dots of the same colour."""
+    lines: list[Line] = []
+    for split in ("train", "val"):
+        for k, points in enumerate(view.metrics.acceptance(split)):
+            lines.append(Line(tuple(points), POSITION_COLOURS[min(k, len(POSITION_COLOURS) - 1)], dots=split == "val"))
+    return lines
+
+
+def loss_title(view: RunView, roomy: bool) -> str:
+    """ "Loss ━ train 4.31 ● val 4.52" as Textual markup; only our own words and numbers."""
+    words = "Loss"
+    for split, mark, colour in (("train", "━", ACCENT), ("val", "●", WARN)):
+        if (row := view.metrics.last("train", split)) is not None:
+            words += f" [{colour}]{mark}[/]{f' {split} ' if roomy else ''}{number_label(row.loss)}"
+    return words
+
+
+def acceptance_title(view: RunView, roomy: bool) -> str:
+    """ "Acceptance 0.19 0.04 0.01", each figure in the colour of its position."""
+    row = view.metrics.last("train", "val") or view.metrics.last("train", "train")
+    words = "Acceptance" if roomy or row is None else "Accept"
+    for k, value in enumerate((row.acc_pos if row else [])[:5]):
+        label = number_label(value) if roomy else number_label(value).removeprefix("0")
+        words += f" [{POSITION_COLOURS[min(k, len(POSITION_COLOURS) - 1)]}]{label}[/]"
+    return words
+
+
+def length_words(view: RunView, roomy: bool) -> str:
+    """ "length 1.24 simulated · 1.17 served": the two are different things and never share a word."""
+    row = view.metrics.last("train", "val") or view.metrics.last("train", "train")
+    simulated = row.accept_len if row is not None else None
+    served = served_length(view)
+    if served is None:
+        return f"length {number_label(simulated)} simulated" if simulated is not None else ""
+    if simulated is None:
+        return f"length {number_label(served)} served"
+    if roomy:
+        return f"length {number_label(simulated)} simulated · {number_label(served)} served"
+    return f"sim {number_label(simulated)}, served {number_label(served)}"
+
+
+def served_length(view: RunView) -> float | None:
+    """The acceptance length by vLLM's counters, once the stage evaluate has measured it."""
+    if view.result is not None and isinstance(value := view.result.served.get("accept_len"), (int, float)):
+        return float(value)
+    rows = [
+        row for split in ("served", "val", "train") for row in view.metrics.rows("evaluate", split) if row.accept_len is not None
+    ]
+    return rows[-1].accept_len if rows else None
+
+
+class RunScreen(ConsoleScreen):
+    HERE = "run"
+    BINDINGS = bindings_of("run")
+    _allowed: tuple[str, bool, bool] | None = None
+
+    def body(self) -> ComposeResult:
+        clock = self.console_app.clock
+        yield Static(NOTHING, id="nothing", markup=False)
+        with Vertical(id="run"):
+            yield Headline(id="headline")
+            yield ProgressLine(id="progress")
+            with Horizontal(id="panes"):
+                with Vertical(id="side"):
+                    yield StagesPanel(id="stages")
+                    yield EventsPanel(id="events")
+                with Vertical(id="main"):
+                    with Horizontal(id="plots"):
+                        yield MetricPlot("Loss", clock=clock, id="loss")
+                        yield MetricPlot("Acceptance", clock=clock, low=0.0, id="acceptance")
+                    yield RunLog(id="log")
+
+    def on_mount(self) -> None:
+        self.set_class(True, "zoom-all")
+        super().on_mount()
+        self.query_one(RunLog).focus()
+
+    def present(self, console: Console, now: float) -> None:
+        view = console.open_run
+        self.query_one("#nothing").display = view is None
+        self.query_one("#run").display = view is not None
+        if view is None:
+            return
+        stale = console.stale(view.at, now)
+        self.query_one(Headline).show(view, now, stale)
+        self.query_one(ProgressLine).show(view, now)
+        self.query_one(StagesPanel).show(view, now)
+        self.query_one(EventsPanel).show(view, now)
+        self.query_one(RunLog).show(view, now)
+        self._plots(view, now)
+        self.query_one("#panes").set_class(stale and not view.ended, "stale")
+        allowed = (view.run_id, view.ended, view.resumable)
+        if allowed != self._allowed:
+            self._allowed = allowed
+            self.refresh_bindings()
+
+    def _plots(self, view: RunView, now: float) -> None:
+        version = (view.run_id, view.metrics.version)
+        age = view.age_of(view.metrics.last_t, now)
+        point = f"last point {age_label(age)}" if age is not None and not view.ended else ""
+        loss, acceptance = self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)
+        roomy = loss.size.width >= 36
+        for plot, title, subtitle, lines in (
+            (loss, loss_title(view, roomy), point, loss_lines),
+            (acceptance, acceptance_title(view, roomy), length_words(view, roomy), acceptance_lines),
+        ):
+            plot.show(version, partial(lines, view))
+            caption(plot, title=title, subtitle=subtitle)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The footer offers only what the run's state allows."""
+        view = self.console_app.console_state.open_run
+        if action == "stop":
+            return view is not None and view.summary is not None and not view.ended
+        if action == "resume":
+            return view is not None and view.resumable
+        if action in {"zoom", "verdict"}:
+            return view is not None
+        return True
+
+    def action_stop(self) -> None:
+        self.console_app.ask_stop()
+
+    def action_resume(self) -> None:
+        self.console_app.ask_resume()
+
+    def action_verdict(self) -> None:
+        self.console_app.show_details()
+
+    def action_zoom(self) -> None:
+        """All, only the plots, only the log, all again."""
+        now = next((name for name in ZOOMS if self.has_class(f"zoom-{name}")), "all")
+        wanted = ZOOMS[(ZOOMS.index(now) + 1) % len(ZOOMS)]
+        for name in ZOOMS:
+            self.set_class(name == wanted, f"zoom-{name}")
+        self.refresh_known()

@@ -1,0 +1,220 @@
+"""The one owner of the connection. It turns what the container says into messages and what the operator asks into
+calls; no widget ever waits for the wire.
+
+The session lives as long as the app, not as long as a screen. The container keeps its link up by itself; the session
+keeps asking. Everything runs in tasks that ``close`` cancels, and an error nobody expected is told like any other:
+it never ends the console.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from textual.message import Message
+
+from eagle3.core.spec import RunSpec
+from remote.ask import Ask
+from remote.errors import ContainerError, LinkError
+from tui import messages
+from tui.formats import one_line
+from tui.ports import Connect, ContainerPort, LinkView, StopMode
+from tui.state import LinkState
+
+FOLLOW_S = 1.0
+"""Seconds between two reads of the open run."""
+RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+LAUNCH_TRIES = 20
+CLOSE_LIMIT_S = 4.0
+
+
+def sentence(error: LinkError | ContainerError) -> str:
+    """An error as one line: what is wrong, and the next step where one is given."""
+    remedy = getattr(error, "remedy", "")
+    return one_line(f"{error.text} {remedy}" if remedy else error.text)
+
+
+class Session:
+    """``post`` takes messages (the app's ``post_message``); ``clock`` gives this machine's Unix seconds; ``preload`` loads
+    what ``connect`` needs, in a thread, so that the first seconds of the console stay alive."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        *,
+        post: Callable[[Message], object],
+        ask: Ask,
+        clock: Callable[[], float],
+        workspace: str,
+        poll_s: float = 5.0,
+        actor: str = "",
+        preload: Callable[[], object] | None = None,
+    ) -> None:
+        self._connect, self._post, self._ask, self._clock = connect, post, ask, clock
+        self._poll_s, self._actor, self._preload = poll_s, actor, preload
+        self.workspace = workspace
+        self._container: ContainerPort | None = None
+        self._opened = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self) -> None:
+        """Connect, and go on probing for as long as the console lives."""
+        self._spawn("Connecting", self._run())
+
+    def move(self, workspace: str) -> None:
+        """Look at another workspace of the same host from now on: a new connection, since the helper lives in it."""
+        if workspace != self.workspace:
+            self.workspace = workspace
+            self._opened.clear()
+            self._spawn("Connecting", self._run())
+
+    def reconnect(self) -> None:
+        """Dial now, and let the login ask what it has to ask."""
+        if self._container is not None:
+            self._container.reconnect()
+        self._wake.set()
+
+    def follow(self, run_id: str) -> None:
+        """Follow this run, and no other."""
+        self._spawn("Following the run", self._follow(run_id))
+
+    def launch(self, spec: RunSpec, run_id: str, *, resume: bool = False) -> None:
+        """Launch or resume. ``run_id`` makes asking again harmless, so a broken link is waited out and asked again."""
+        self._spawn("Launching", self._launch(spec, run_id, resume))
+
+    def resume(self, run_id: str) -> None:
+        """Go on with a run under the spec that it was started with."""
+        self._spawn("Launching", self._resume(run_id))
+
+    def stop(self, run_id: str, mode: StopMode) -> None:
+        """Stop a run: "now" or "after-checkpoint"."""
+        self._spawn("Stopping", self._stop(run_id, mode))
+
+    async def close(self) -> None:
+        """End every task and the connection; runs go on."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._drop()
+
+    async def _drop(self) -> None:
+        container, self._container = self._container, None
+        if container is not None:
+            with contextlib.suppress(LinkError, ContainerError, TimeoutError):  # going away: nobody is left to tell
+                await asyncio.wait_for(container.close(), CLOSE_LIMIT_S)
+
+    def _spawn(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        if old := self._tasks.get(what):
+            old.cancel()
+        self._tasks[what] = asyncio.create_task(self._guard(what, work), name=f"session: {what}")
+
+    async def _guard(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - told to the operator, with its kind; the console goes on
+            text = f"the console met an error of its own: {type(error).__name__}: {error}"
+            self._post(messages.AskFailed(what, one_line(text)))
+
+    def _link_changed(self, link: LinkView) -> None:
+        self._post(messages.LinkChanged(LinkState.of(link)))
+        if link.status == "up":
+            self._wake.set()
+
+    async def _run(self) -> None:
+        self._post(messages.LinkChanged(LinkState("connecting", self._clock())))
+        if self._preload is not None:
+            await asyncio.to_thread(self._preload)
+        await self._drop()
+        try:
+            self._container = self._connect(self._link_changed, self._ask, self.workspace)
+        except ContainerError as error:
+            # What was asked for cannot be dialled at all: a mistake in the host or the workspace.
+            self._post(messages.LinkChanged(LinkState("refused", self._clock(), sentence(error))))
+            return
+        try:
+            await self._container.open(persist=True)
+        except (LinkError, ContainerError) as error:
+            self._post(messages.ProbeFailed(sentence(error)))
+        self._opened.set()
+        while True:
+            await self._probe(self._container)
+            with contextlib.suppress(TimeoutError):  # the usual end of a pause
+                await asyncio.wait_for(self._wake.wait(), self._poll_s)
+            self._wake.clear()
+
+    async def _probe(self, container: ContainerPort) -> None:
+        try:
+            probe = await container.probe()
+        except (LinkError, ContainerError) as error:
+            self._post(messages.ProbeFailed(sentence(error)))
+        else:
+            self._post(messages.ProbeArrived(probe, self._clock()))
+
+    async def _ready(self) -> ContainerPort:
+        await self._opened.wait()
+        assert self._container is not None
+        return self._container
+
+    async def _follow(self, run_id: str) -> None:
+        container = await self._ready()
+        tries = 0
+        while True:
+            fresh = True
+            try:
+                async for news in container.follow(run_id, poll_s=FOLLOW_S):
+                    tries = 0
+                    self._post(messages.NewsArrived(run_id, news, self._clock(), fresh))
+                    fresh = False
+                return
+            except (LinkError, ContainerError) as error:
+                self._post(messages.FollowFailed(run_id, sentence(error)))
+            await asyncio.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])
+            tries += 1
+
+    async def _launch(self, spec: RunSpec, run_id: str, resume: bool) -> None:
+        container = await self._ready()
+        what = f"{'Resuming' if resume else 'Launching'} {run_id}"
+        for tries in range(LAUNCH_TRIES):
+            try:
+                ack = await container.launch(spec, run_id, self._actor, resume=resume)
+            except LinkError as error:
+                if error.kind == "refused" or tries == LAUNCH_TRIES - 1:
+                    self._post(messages.AskFailed(what, sentence(error)))
+                    return
+                if tries == 0:
+                    self._post(messages.AskAgain(what, sentence(error)))
+                await asyncio.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])
+            except ContainerError as error:
+                self._post(messages.AskFailed(what, sentence(error)))
+                return
+            else:
+                self._post(messages.Launched(run_id, ack, resume))
+                self._wake.set()
+                return
+
+    async def _resume(self, run_id: str) -> None:
+        container = await self._ready()
+        what = f"Resuming {run_id}"
+        try:
+            text = (await container.read_text(run_id, "spec.toml"))["spec.toml"]
+            spec = RunSpec.from_toml(text or "")
+        except (LinkError, ContainerError) as error:
+            self._post(messages.AskFailed(what, sentence(error)))
+        except ValueError as error:
+            self._post(messages.AskFailed(what, one_line(f"its spec.toml cannot be read by this console ({error}).", 300)))
+        else:
+            await self._launch(spec, run_id, True)
+
+    async def _stop(self, run_id: str, mode: StopMode) -> None:
+        container = await self._ready()
+        try:
+            await container.stop(run_id, mode, self._actor)
+        except (LinkError, ContainerError) as error:
+            self._post(messages.AskFailed(f"Stopping {run_id}", sentence(error)))
+        else:
+            self._post(messages.Stopping(run_id, mode))
+            self._wake.set()

@@ -1,0 +1,205 @@
+"""What the console knows, each value with its "as of". Pure: no Textual, no clock of its own, no IO.
+
+Two clocks meet here. ``at`` and ``now`` are this machine's Unix seconds; times in records are the container's. An age
+is taken against the ``now`` that came in the same reply and then grows by what has passed here since, so a wrong clock
+on either side does not show.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Progress, Result, RunSummary
+from tui.formats import clean_line
+from tui.ports import LinkView, RunNewsView
+from tui.series import Metrics
+
+T = TypeVar("T")
+
+LOG_LINES = 2000
+"""Lines of a run's log kept here; the whole log stays in the container."""
+EVENTS_KEPT = 200
+STALE_POLLS = 3
+"""After so many polls without an answer a value is stale."""
+
+
+@dataclass
+class Known(Generic[T]):
+    """A value and when it was learnt; ``problem`` says why the last try to learn it failed."""
+
+    value: T
+    at: float | None = None
+    problem: str = ""
+
+    def age(self, now: float) -> float | None:
+        """Seconds since it was learnt, or None where it never was."""
+        return None if self.at is None else max(0.0, now - self.at)
+
+
+@dataclass(frozen=True)
+class LinkState:
+    """A copy of the link as last told. ``since`` is this machine's Unix seconds."""
+
+    status: str = "connecting"
+    since: float = 0.0
+    reason: str = ""
+
+    @classmethod
+    def of(cls, link: LinkView) -> LinkState:
+        return cls(link.status, link.since, clean_line(link.reason))
+
+
+@dataclass
+class RunView:
+    """Everything known of the run on the Run screen, gathered from increments."""
+
+    run_id: str
+    summary: RunSummary | None = None
+    progress: Progress | None = None
+    metrics: Metrics = field(default_factory=Metrics)
+    events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
+    log_seq: int = 0
+    """Lines ever taken; with the deque's length it tells a reader which ones are new."""
+    log_resets: int = 0
+    result: Result | None = None
+    heard: bool = False
+    """Whether the run itself was read, not only its line in the list."""
+    at: float | None = None
+    problem: str = ""
+
+    def take(self, news: RunNewsView, at: float, fresh: bool = False) -> None:
+        """Add what one poll brought, received ``at``. ``fresh``: every file is read from its beginning again."""
+        self.at, self.problem, self.heard = at, "", True
+        if fresh or "metrics.jsonl" in news.reset:
+            self.metrics.clear()
+        if fresh or "events.jsonl" in news.reset:
+            self.events.clear()
+        if fresh or "run.log" in news.reset:
+            self.log.clear()
+            self.log_seq = 0
+            self.log_resets += 1
+        self.summary = news.summary
+        self.progress = news.progress or self.progress or news.summary.progress
+        self.metrics.take(news.rows)
+        self.events.extend(news.events)
+        if news.log:
+            self._take_log(news.log.split("\n"))
+        self.result = news.result or self.result
+        if news.summary.state in LIVE_STATES:
+            # A resumed run: the verdict of an earlier attempt is no longer its verdict.
+            self.result = news.result
+
+    def _take_log(self, lines: list[str]) -> None:
+        if lines and not lines[-1]:
+            lines.pop()
+        self.log.extend(clean_line(line) for line in lines)
+        self.log_seq += len(lines)
+
+    def new_log(self, seen: int) -> Iterable[str]:
+        """The lines after the first ``seen`` ones ever taken, as far as they are still kept."""
+        fresh = min(self.log_seq - seen, len(self.log))
+        return list(self.log)[-fresh:] if fresh > 0 else []
+
+    @property
+    def state(self) -> str:
+        return self.summary.state if self.summary else "unknown"
+
+    @property
+    def ended(self) -> bool:
+        return self.summary is not None and self.state not in LIVE_STATES
+
+    @property
+    def resumable(self) -> bool:
+        return self.summary is not None and self.state in RESUMABLE_STATES
+
+    @property
+    def failure(self) -> Event | None:
+        """The event that says why the run failed: the last error of the last attempt."""
+        if self.state not in {"failed", "lost", "unknown"} or self.summary is None:
+            return None
+        errors = [e for e in self.events if e.level == "error" and e.attempt == self.summary.attempt]
+        return errors[-1] if errors else None
+
+    def age_of(self, t: float | None, now: float) -> float | None:
+        """Age at ``now`` (this machine) of the container's time ``t``."""
+        if t is None or self.summary is None or self.at is None:
+            return None
+        return max(0.0, self.summary.now - t + now - self.at)
+
+
+@dataclass
+class Console:
+    """The whole of what is known about one host."""
+
+    host: str
+    poll_s: float = 5.0
+    link: LinkState = field(default_factory=LinkState)
+    probe: Known[Probe | None] = field(default_factory=lambda: Known(None))
+    runs: dict[str, Known[RunSummary]] = field(default_factory=dict)
+    open_run: RunView | None = None
+    launching: str = ""
+    """run_id of the launch under way; a second one waits until it is answered."""
+
+    def take_link(self, link: LinkView) -> None:
+        self.link = LinkState.of(link)
+
+    def take_probe(self, probe: Probe, at: float) -> None:
+        """A probe names every run of the workspace: what it does not name is gone."""
+        self.probe = Known(probe, at)
+        self.runs = {run.run_id: Known(run, at) for run in probe.runs}
+
+    def take_runs(self, runs: Iterable[RunSummary], at: float) -> None:
+        self.runs = {run.run_id: Known(run, at) for run in runs}
+
+    def remember(self, runs: Iterable[tuple[RunSummary, float]]) -> None:
+        """Runs from the catalog, for before the first answer; each with when it was last seen."""
+        for summary, seen_at in runs:
+            self.runs.setdefault(summary.run_id, Known(summary, seen_at))
+
+    def take_problem(self, text: str) -> None:
+        """The last probe failed; what was known stays, with the reason."""
+        self.probe.problem = clean_line(text)
+
+    def watch(self, run_id: str) -> RunView:
+        """The view of ``run_id``; a new one where another run was open."""
+        if self.open_run is None or self.open_run.run_id != run_id:
+            self.open_run = RunView(run_id)
+            if known := self.runs.get(run_id):
+                self.open_run.summary, self.open_run.at = known.value, known.at
+                self.open_run.progress = known.value.progress
+        return self.open_run
+
+    def take_news(self, run_id: str, news: RunNewsView, at: float, fresh: bool = False) -> None:
+        if self.open_run is not None and self.open_run.run_id == run_id:
+            self.open_run.take(news, at, fresh)
+        self.runs[run_id] = Known(news.summary, at)
+
+    def stale(self, at: float | None, now: float, poll_s: float | None = None) -> bool:
+        """Whether a value learnt ``at`` is older than three polls, or was never learnt."""
+        return at is None or now - at > STALE_POLLS * (poll_s or self.poll_s)
+
+    def runs_by_age(self) -> list[Known[RunSummary]]:
+        """Live runs first, then the newest."""
+        return sorted(
+            self.runs.values(),
+            key=lambda known: (known.value.state not in LIVE_STATES, -(known.value.created_at or 0), known.value.run_id),
+        )
+
+    def latest_run(self) -> str:
+        """The run that an unnamed request means: a live one, or the newest."""
+        runs = self.runs_by_age()
+        return runs[0].value.run_id if runs else ""
+
+
+def run_age_s(summary: RunSummary, at: float | None, now: float) -> float | None:
+    """Seconds that the run has lasted: to its end, or to now."""
+    start = summary.started_at or summary.created_at
+    if start is None:
+        return None
+    if summary.ended_at is not None:
+        return summary.ended_at - start
+    return summary.now - start + (now - at if at is not None else 0.0)

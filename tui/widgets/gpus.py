@@ -1,0 +1,61 @@
+"""GPU memory, one line each; or plainly that there is no GPU, or why it is unknown."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from eagle3.core.records import Gpu, GpuReport
+from tui.formats import bar, clean_line, fit, pair_label, share
+from tui.themes.palette import ACCENT, MUTED, TEXT, WARN
+from tui.widgets.panel import Panel, bar_text, join, quiet
+
+
+def gpu_line(gpu: Gpu, width: int) -> Text:
+    """``0 ━━━━━────  96 / 141 GiB  99%  61°C  420 W``; what does not fit is left out from the right."""
+    amounts = f"{pair_label(gpu.memory_used_bytes, gpu.memory_total_bytes):>15}"
+    extras = [
+        f"{gpu.utilization_pct:3.0f}%" if gpu.utilization_pct is not None else "",
+        f"{gpu.temperature_c:3.0f}°C" if gpu.temperature_c is not None else "",
+        f"{gpu.power_w:4.0f} W" if gpu.power_w is not None else "",
+    ]
+    shown: list[str] = []
+    for extra in extras:
+        if extra and width - 3 - len(amounts) - sum(len(e) + 2 for e in [*shown, extra]) >= 8:
+            shown.append(extra)
+    room = width - 3 - len(amounts) - sum(len(extra) + 2 for extra in shown)
+    used = share(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    line = Text.assemble(
+        (f"{gpu.index} ", MUTED), bar_text(bar(used, max(3, min(room, 60))), WARN if (used or 0) > 0.95 else ACCENT)
+    )
+    line.append(f" {amounts}", TEXT)
+    for extra in shown:
+        line.append(f"  {extra}", MUTED)
+    return line
+
+
+def gpu_text(report: GpuReport, width: int) -> Text:
+    """The panel's text for any report."""
+    reason = clean_line(report.text)
+    if report.status == "none" or (report.status == "ok" and not report.gpus):
+        lines = [Text.assemble(("– ", MUTED), ("no GPU", TEXT))]
+        if reason and reason.lower().rstrip(".") != "no gpu":
+            lines.append(quiet(fit(f"  {reason}", width)))
+        lines.append(quiet("  runs use the cpu preset"))
+        return join(lines)
+    if report.status == "unknown":
+        return join([Text.assemble(("? ", WARN), (fit(f"unknown: {reason or 'asking gave no answer'}", width - 2), TEXT))])
+    names = sorted({clean_line(gpu.name) or "GPU" for gpu in report.gpus})
+    head = f"{len(report.gpus)} × {', '.join(names)}" + (f" · driver {clean_line(report.driver)}" if report.driver else "")
+    return join([quiet(fit(head, width)), *(gpu_line(gpu, width) for gpu in report.gpus)])
+
+
+class GpusPanel(Panel):
+    TITLE = "GPU memory"
+    report: GpuReport | None = None
+
+    def show(self, report: GpuReport | None) -> None:
+        self.report = report
+        self.changed(report)
+
+    def draw(self, width: int) -> Text:
+        return quiet("asking…") if self.report is None else gpu_text(self.report, width)

@@ -1,0 +1,108 @@
+"""The top of the Run screen: the state in a word, then what matters most now — the failure, the verdict, or that the
+link is gone — before any detail."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.widget import Widget
+
+from eagle3.core.records import Result
+from tui.formats import STATE_WORDS, age_label, clean_line, number_label, one_line
+from tui.state import RunView
+from tui.themes.palette import BAD, GOOD, MUTED, STATE_COLOURS, TEXT, WARN
+
+
+def figures_line(result: Result, width: int = 200) -> str:
+    """The figures of a finished run in one line, in few words where ``width`` is small. Simulated and served lengths
+    never share a word."""
+    served, val, lossless = result.served, result.val, result.lossless
+    long, short = [], []
+    if (length := _number(served.get("accept_len"))) is not None:
+        long.append(f"acceptance length {number_label(length)} served")
+        short.append(f"served {number_label(length)}")
+    if (length := _number(val.get("accept_len"))) is not None:
+        long.append(f"{number_label(length)} simulated")
+        short.append(f"simulated {number_label(length)}")
+    with_draft, without = _number(served.get("tok_s")), _number(served.get("tok_s_no_draft"))
+    if with_draft is not None and without is not None:
+        long.append(f"{number_label(with_draft, 1)} tok/s with the draft, {number_label(without, 1)} without")
+        short.append(f"{number_label(with_draft, 1)} vs {number_label(without, 1)} tok/s")
+    if lossless.get("of"):
+        long.append(f"{lossless.get('identical', 0)} of {lossless['of']} texts identical")
+        short.append(f"{lossless.get('identical', 0)}/{lossless['of']} identical")
+    words = " · ".join(long)
+    return words if len(words) <= width else " · ".join(short)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def failure_words(view: RunView) -> str:
+    """Why the run failed, in one sentence: its last error event, or else what the runner derived."""
+    if event := view.failure:
+        return one_line(event.text)
+    if view.summary is None:
+        return ""
+    if view.summary.state_text:
+        return one_line(view.summary.state_text)
+    if view.summary.exit_signal:
+        return f"The run was ended by signal {view.summary.exit_signal}; the log says more."
+    return f"The run ended with code {view.summary.exit_code}; the log says more."
+
+
+def headline(view: RunView, now: float, stale: bool, width: int = 200) -> list[Text]:
+    """One to four lines; the first is kept within ``width`` by leaving out its end."""
+    run = view.summary
+    symbol, word = STATE_WORDS.get(view.state, ("?", view.state))
+    colour = STATE_COLOURS.get(view.state, MUTED)
+    first = Text.assemble((f"{symbol} {word}", f"bold {colour}"), "  ", (view.run_id, TEXT))
+    if run is None:
+        first.append("  not heard of yet", MUTED)
+        return [first] if not view.problem else [first, Text(f"▲ {view.problem}", WARN)]
+    about = [" on ".join(clean_line(run.label[key], 40) for key in ("target", "machine") if run.label.get(key))]
+    if run.attempt > 1:
+        about.append(f"attempt {run.attempt}")
+    since = view.age_of(run.ended_at or run.started_at or run.created_at, now)
+    if since is not None:
+        about.append(f"{'ended' if run.ended_at else 'started'} {age_label(since)}")
+    shown = ""
+    for part in filter(None, about):
+        longer = f"{shown} · {part}" if shown else f"  {part}"
+        if first.cell_len + len(longer) > width:
+            break
+        shown = longer
+    first.append(shown, MUTED)
+    lines = [first]
+    if view.state == "failed":
+        lines.append(Text(f"✗ {failure_words(view)}", BAD))
+    elif view.state in {"lost", "unknown", "unsupervised", "stalled", "stopped"} and (why := failure_words(view)):
+        lines.append(Text(f"  {why}", WARN if view.state != "stopped" else MUTED))
+    if view.result is not None and view.state == "finished":
+        verdict = one_line(view.result.verdict_text) or one_line(view.result.verdict)
+        if verdict:
+            lines.append(Text.assemble(("Verdict  ", f"bold {GOOD}"), (verdict, TEXT)))
+        if figures := figures_line(view.result, width - 9):
+            lines.append(Text.assemble(("Figures  ", "bold"), (figures, MUTED)))
+    if view.problem:
+        lines.append(Text(f"▲ {view.problem}", WARN))
+    elif stale and not view.ended:
+        lines.append(Text(f"▲ stale: last heard {age_label(None if view.at is None else now - view.at)}", WARN))
+    return lines
+
+
+class Headline(Widget):
+    """Up to four lines; grows and shrinks with what there is to say."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._lines: list[Text] = []
+
+    def show(self, view: RunView, now: float, stale: bool) -> None:
+        lines = headline(view, now, stale, self.content_size.width or 76)
+        if lines != self._lines:
+            self._lines = lines
+            self.refresh(layout=True)
+
+    def render(self) -> Text:
+        return Text("\n").join(self._lines)

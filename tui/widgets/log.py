@@ -1,0 +1,46 @@
+"""The tail of a run's log: remote text, shown as text. It follows while the reader is at the end, and stays put where
+the reader has scrolled up."""
+
+from __future__ import annotations
+
+from textual.widgets import Log
+
+from tui.state import LOG_LINES, RunView
+from tui.widgets.panel import caption
+
+
+class RunLog(Log):
+    """Takes only the lines that it has not shown yet, so a long log costs nothing at each tick."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(highlight=False, max_lines=LOG_LINES, auto_scroll=True, id=id)
+        self.border_title = "Log"
+        self._mark: tuple[str, int] = ("", 0)
+        self._seen = 0
+        self._following = True
+
+    def show(self, view: RunView, now: float) -> None:
+        mark = (view.run_id, view.log_resets)
+        if mark != self._mark:
+            self._mark, self._seen, self._following = mark, 0, True
+            self.clear()
+        if view.log_seq != self._seen:
+            self.write_lines(view.new_log(self._seen), scroll_end=False)
+            self._seen = view.log_seq
+        if self._following and not self.is_vertical_scroll_end:
+            self.scroll_end(animate=False, immediate=True, x_axis=False)
+        following = "follows" if self._following else "scrolled up · End follows"
+        caption(self, subtitle=following if view.log_seq else "nothing yet")
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Scrolling up lets go of the end; coming back to it takes hold again. A change of size does neither."""
+        super().watch_scroll_y(old_value, new_value)
+        if self.is_vertical_scroll_end:
+            self._following = True
+        elif new_value < old_value:
+            self._following = False
+
+    def on_resize(self) -> None:
+        """A box that shrinks (the headline grew) still shows the end."""
+        if self._following:
+            self.call_after_refresh(self.scroll_end, animate=False, immediate=True, x_axis=False)

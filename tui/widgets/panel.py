@@ -1,0 +1,74 @@
+"""A titled box whose subtitle is the age of what it shows; when that is stale, the box dims and says so."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.widget import Widget
+
+from tui.formats import age_label
+from tui.themes.palette import FAINT, MUTED
+
+
+class Panel(Widget):
+    """Subclasses implement ``draw``: the lines for a width, always as Text, never as markup."""
+
+    TITLE = ""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.border_title = self.TITLE
+        self._shown: object = None
+
+    def draw(self, width: int) -> Text:
+        raise NotImplementedError
+
+    def changed(self, shown: object) -> None:
+        """Repaint where ``shown`` (any value that stands for the content) differs from the last one."""
+        if shown != self._shown:
+            self._shown = shown
+            self.refresh(layout=True)
+
+    def age(self, seconds: float | None, stale: bool, note: str = "") -> None:
+        """Say how old the content is. ``note`` is said before the age."""
+        words = "not known yet" if seconds is None else age_label(seconds)
+        if stale and seconds is not None:
+            words = f"stale · {words}"
+        words = f"{note} · {words}" if note else words
+        caption(self, subtitle=words)
+        self.set_class(stale and seconds is not None, "stale")
+
+    @property
+    def rows(self) -> int:
+        """Rows that the whole content takes, borders and all."""
+        return self.draw(self.content_size.width or 36).plain.count("\n") + 3
+
+    def render(self) -> Text:
+        width = self.content_size.width or 36
+        text = self.draw(width)
+        text.no_wrap = True
+        text.overflow = "ellipsis"
+        return text
+
+
+def caption(widget: Widget, *, title: str | None = None, subtitle: str | None = None) -> None:
+    """Set a border's words where they changed. What a border gives back is not what it was given, so a comparison with
+    it would repaint the screen at every turn."""
+    before: dict[str, str] = widget.__dict__.setdefault("_caption", {})
+    for name, words in (("border_title", title), ("border_subtitle", subtitle)):
+        if words is not None and before.get(name) != words:
+            before[name] = words
+            setattr(widget, name, words)
+
+
+def quiet(text: str) -> Text:
+    """A line that says that there is nothing, or why."""
+    return Text(text, style=MUTED)
+
+
+def bar_text(parts: tuple[str, str], colour: str) -> Text:
+    """A bar of ``formats.bar`` with its track faint."""
+    return Text.assemble((parts[0], colour), (parts[1], FAINT))
+
+
+def join(lines: list[Text]) -> Text:
+    return Text("\n").join(lines)

@@ -1,0 +1,57 @@
+"""The first line of every screen: where one is, which host, and how the link stands and since when."""
+
+from __future__ import annotations
+
+import time
+
+from rich.style import Style
+from rich.text import Text
+from textual.widget import Widget
+
+from tui.formats import LINK_WORDS, fit
+from tui.state import LinkState
+from tui.themes.palette import ACCENT, LINK_COLOURS, MUTED, TEXT
+
+TABS = (("1", "overview", "Overview"), ("3", "launch", "Launch"), ("4", "run", "Run"), ("5", "runs", "Runs"))
+
+
+def link_words(link: LinkState) -> str:
+    """ "● up since 14:03", "✗ down since 14:03:22": the state of the link, and since when by this machine's clock."""
+    symbol, word = LINK_WORDS.get(link.status, ("?", link.status))
+    if link.status == "connecting" or not link.since:
+        return f"{symbol} {word}"
+    form = "%H:%M:%S" if link.status in {"down", "refused"} else "%H:%M"
+    return f"{symbol} {word} since {time.strftime(form, time.localtime(link.since))}"
+
+
+class TitleBar(Widget):
+    """Tabs on the left (they can be clicked), the host and its link on the right."""
+
+    def __init__(self, here: str) -> None:
+        super().__init__()
+        self._here = here
+        self._host = ""
+        self._words = ""
+        self._colour = MUTED
+
+    def show(self, host: str, link: LinkState) -> None:
+        words, colour = link_words(link), LINK_COLOURS.get(link.status, MUTED)
+        if (host, words, colour) != (self._host, self._words, self._colour):
+            self._host, self._words, self._colour = host, words, colour
+            self.refresh()
+
+    def render(self) -> Text:
+        width = self.content_size.width
+        line = Text(no_wrap=True)
+        for key, name, label in TABS:
+            here = name == self._here
+            click = Style(meta={"@click": f"app.go('{name}')"})
+            line.append(key, Style.parse(ACCENT if here else MUTED) + click)
+            line.append(f" {label}", Style.parse(f"bold {TEXT}" if here else MUTED) + click)
+            line.append("  ")
+        room = width - line.cell_len - len(self._words)
+        host = fit(self._host, room - 2) if room > 6 else ""
+        line.append(" " * max(0, room - len(host) - (2 if host else 0)))
+        line.append(f"{host}  " if host else "", TEXT)
+        line.append(self._words, self._colour)
+        return line
