@@ -48,9 +48,8 @@ def build(spec: RunSpec, model_dir: Path, vocabulary_dir: Path) -> Eagle3DraftMo
         draft_attn_impl=spec.train.attention,
         ttt_steps=spec.train.ttt_steps,
         norm_before_residual=True,
-        # One norm for each auxiliary layer, as in EAGLE 3.1: the deepest one's states are ten times as large as the first one's.
-        fc_norm=True,
-        norm_before_fc=False,
+        # EAGLE 3.1, as speculators trains it by default.
+        norm_before_fc=True,
         norm_output=True,
     )
     with torch.no_grad():
