@@ -87,6 +87,19 @@ def test_nothing_stays_replaced_in_the_libraries_after_a_training(toy_run: Calla
     assert taps() == before
 
 
+def test_the_draft_starts_from_the_deepest_auxiliary_layer_and_the_same_seed_gives_the_same_draft(
+    toy_run: Callable[..., StageContext],
+) -> None:
+    from eagle3.training import draft
+
+    ctx = toy_run()
+    first, again = (draft.build(ctx.spec, ctx.model_dir, ctx.run_dir / "vocabulary") for _ in range(2))
+    hidden = ctx.spec.target.hidden_size
+    assert float(first.fc.weight[:, -hidden:].diagonal().mean()) == pytest.approx(1.0, abs=0.05)
+    assert float(first.fc.weight[:, :hidden].diagonal().mean()) == pytest.approx(0.0, abs=0.05)
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in first.state_dict().items())
+
+
 def test_what_is_left_is_a_speculators_checkpoint_in_the_targets_precision(toy_run: Callable[..., StageContext]) -> None:
     ctx = toy_run(max_steps=2)
     train.run(ctx)
