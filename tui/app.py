@@ -149,8 +149,8 @@ class ConsoleApp(App[None]):
 
     def on_launched(self, message: messages.Launched) -> None:
         self.console_state.launching = ""
-        already = " (it was running already)" if message.ack.get("already") else ""
-        self.tell(f"{'Resumed' if message.resumed else 'Launched'} {message.run_id}{already}.")
+        if message.ack.get("already"):
+            self.tell(f"{message.run_id} had been {'resumed' if message.resumed else 'launched'} already.")
         self.open_run(message.run_id)
 
     def on_stopping(self, message: messages.Stopping) -> None:
@@ -342,7 +342,7 @@ def launch_rows(console: Console, spec: RunSpec, run_id: str) -> list[tuple[str,
     """What a confirmation of a launch shows."""
     return [
         ("Host", console.host),
-        ("Target", f"{spec.target.name}, {spec.device}, machine {spec.machine}"),
+        ("Target", f"{spec.target.name} on machine {spec.machine}"),
         (
             "Size",
             f"{spec.size}: {count_label(spec.data.train_prompts)} prompts to train on, {spec.data.heldout_prompts} held out",

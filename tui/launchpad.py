@@ -9,7 +9,8 @@ import sys
 
 def open_console(host: str, *, local: bool, workspace: str, python: str | None, run_id: str = "") -> int:
     """Run the console until it is left; returns the exit code."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # Textual reads from stdin and draws on stderr.
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
         sys.stderr.write("The console needs a terminal; without one use: eagle3-tui check|launch|runs|watch|stop.\n")
         return 2
     # Over SSH every frame costs; nothing here moves for show.

@@ -58,6 +58,10 @@ class ConsoleScreen(Screen[None]):
     def on_screen_resume(self) -> None:
         self.refresh_known()
 
+    def on_title_bar_picked(self, message: TitleBar.Picked) -> None:
+        message.stop()
+        self.console_app.action_go(message.name)
+
     def refresh_known(self) -> None:
         """Show what is known now: called on news, and once a second for the ages."""
         if not self._composed:

@@ -40,17 +40,16 @@ class Confirm(ModalScreen[str]):
         self._choices = [*choices] if any(not choice.result for choice in choices) else [*choices, CANCEL]
 
     def compose(self) -> ComposeResult:
-        width = max((len(label) for label, _ in self._rows), default=0)
         with Vertical(id="dialog") as dialog:
             dialog.border_title = self._title
-            with Vertical(id="facts"):
-                for label, text in self._rows:
-                    with Horizontal(classes="fact"):
-                        if width:
+            if self._rows:
+                with Vertical(id="facts"):
+                    for label, text in self._rows:
+                        with Horizontal(classes="fact"):
                             yield Static(Text(label, MUTED), classes="label")
-                        yield Static(Text(text, TEXT), classes="value")
+                            yield Static(Text(text, TEXT), classes="value")
             if self._note:
-                yield Static(Text(self._note, MUTED), id="note")
+                yield Static(Text(self._note, MUTED), id="note", classes="" if self._rows else "alone")
             with Horizontal(id="choices"):
                 for number, choice in enumerate(self._choices):
                     key = {"escape": "Esc", "enter": "Enter"}.get(choice.key, choice.key)

@@ -25,10 +25,10 @@ HINTS = {
     "machine": "What the container has; it sets devices, servers and sizes.",
     "train_prompts": "How many prompts to train on; empty takes the preset's number.",
     "max_steps": "Optimizer steps at most; empty takes the preset's number.",
-    "prompts": "A JSONL file of conversations in the container; empty takes the built-in prompts.",
+    "prompts": "A JSONL file of conversations in the container; empty: the built-in prompts.",
     "workspace": "A folder in the container; runs are written to its runs/ folder.",
-    "worker_python": "A Python in the container that has transformers and speculators; empty takes the one found.",
-    "more": "More fields, such as train.learning_rate=5e-4 vocabulary.size=4096, with spaces between.",
+    "worker_python": "Interpreter there with transformers and speculators; empty: the one found.",
+    "more": "field=value with spaces between, such as train.seed=3 vocabulary.size=4096.",
 }
 LABELS = {
     "size": "Size",

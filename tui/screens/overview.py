@@ -8,7 +8,7 @@ from textual.containers import Horizontal
 from textual.widgets import Static
 
 from tui import report
-from tui.formats import age_label, duration_label
+from tui.formats import age_label, duration_label, fit
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.state import Console
 from tui.themes.palette import BAD, MUTED, WARN
@@ -66,7 +66,7 @@ class OverviewScreen(ConsoleScreen):
         probe = console.probe.value
         line = notice(console, now)
         if not line.plain and probe is not None:
-            line = Text(report.host_words(probe.host), MUTED)
+            line = Text(fit(report.host_words(probe.host), self.size.width - 4), MUTED)
         widget = self.query_one("#notice", Static)
         if widget.content != line:
             widget.update(line)

@@ -11,7 +11,7 @@ from textual.widgets import Static
 from tui.formats import age_label, number_label
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.state import Console, RunView
-from tui.themes.palette import ACCENT, ACCENT_2, ACCENT_3, MUTED, WARN
+from tui.themes.palette import ACCENT, SERIES, WARN
 from tui.widgets.events import EventsPanel
 from tui.widgets.headline import Headline
 from tui.widgets.log import RunLog
@@ -21,7 +21,6 @@ from tui.widgets.progress import ProgressLine
 from tui.widgets.stages import StagesPanel
 
 ZOOMS = ("all", "plots", "log")
-POSITION_COLOURS = (ACCENT, ACCENT_2, ACCENT_3, MUTED)
 NOTHING = "No run is open.  Press 5 to choose one, or p to launch the pilot."
 
 
@@ -38,7 +37,7 @@ def acceptance_lines(view: RunView) -> list[Line]:
     lines: list[Line] = []
     for split in ("train", "val"):
         for k, points in enumerate(view.metrics.acceptance(split)):
-            lines.append(Line(tuple(points), POSITION_COLOURS[min(k, len(POSITION_COLOURS) - 1)], dots=split == "val"))
+            lines.append(Line(tuple(points), SERIES[min(k, len(SERIES) - 1)], dots=split == "val"))
     return lines
 
 
@@ -57,12 +56,12 @@ def acceptance_title(view: RunView, roomy: bool) -> str:
     words = "Acceptance" if roomy or row is None else "Accept"
     for k, value in enumerate((row.acc_pos if row else [])[:5]):
         label = number_label(value) if roomy else number_label(value).removeprefix("0")
-        words += f" [{POSITION_COLOURS[min(k, len(POSITION_COLOURS) - 1)]}]{label}[/]"
+        words += f" [{SERIES[min(k, len(SERIES) - 1)]}]{label}[/]"
     return words
 
 
-def length_words(view: RunView, roomy: bool) -> str:
-    """ "length 1.24 simulated · 1.17 served": the two are different things and never share a word."""
+def length_words(view: RunView, room: int) -> str:
+    """ "length 1.24 simulated · 1.17 served" in ``room`` columns: the two are different things and never share a word."""
     row = view.metrics.last("train", "val") or view.metrics.last("train", "train")
     simulated = row.accept_len if row is not None else None
     served = served_length(view)
@@ -70,9 +69,8 @@ def length_words(view: RunView, roomy: bool) -> str:
         return f"length {number_label(simulated)} simulated" if simulated is not None else ""
     if simulated is None:
         return f"length {number_label(served)} served"
-    if roomy:
-        return f"length {number_label(simulated)} simulated · {number_label(served)} served"
-    return f"sim {number_label(simulated)}, served {number_label(served)}"
+    long = f"length {number_label(simulated)} simulated · {number_label(served)} served"
+    return long if len(long) <= room else f"sim {number_label(simulated)}, served {number_label(served)}"
 
 
 def served_length(view: RunView) -> float | None:
@@ -138,7 +136,7 @@ class RunScreen(ConsoleScreen):
         roomy = loss.size.width >= 36
         for plot, title, subtitle, lines in (
             (loss, loss_title(view, roomy), point, loss_lines),
-            (acceptance, acceptance_title(view, roomy), length_words(view, roomy), acceptance_lines),
+            (acceptance, acceptance_title(view, roomy), length_words(view, acceptance.size.width - 4), acceptance_lines),
         ):
             plot.show(version, partial(lines, view))
             caption(plot, title=title, subtitle=subtitle)

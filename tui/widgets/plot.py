@@ -14,7 +14,7 @@ from rich.text import Text
 from textual_plotext import PlotextPlot
 
 from tui.series import Point, segments, thin
-from tui.themes.palette import MUTED
+from tui.themes.palette import BACKGROUND, MUTED
 
 REDRAW_S = 2.0
 """Seconds between two rebuilds while data keeps coming."""
@@ -72,7 +72,7 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
 
     def render(self) -> Text:
         width, height = self.size.width, self.size.height
-        key = (self._version, width, height, self.app.theme)
+        key = (self._version, width, height)
         if self._kept is not None and self._kept[0] == key:
             return self._kept[1]
         self._kept = (key, self._build(width, height))
@@ -106,5 +106,10 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         plt.yfrequency(3 if height < 10 else 5)
         plt.xaxes(True, False)
         plt.yaxes(True, False)
-        text: Text = super().render()
-        return text
+        plt.canvas_color(rgb(BACKGROUND))
+        plt.axes_color(rgb(BACKGROUND))
+        plt.ticks_color(rgb(MUTED))
+        plt.plotsize(width, height)
+        # As textual-plotext does: plotsize alone does not always take.
+        plt._set_size(width, height)
+        return Text.from_ansi(plt.build())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
-from rich.style import Style
 from rich.text import Text
+from textual import events
+from textual.message import Message
 from textual.widget import Widget
 
 from tui.formats import LINK_WORDS, fit
@@ -27,6 +28,13 @@ def link_words(link: LinkState) -> str:
 class TitleBar(Widget):
     """Tabs on the left (they can be clicked), the host and its link on the right."""
 
+    class Picked(Message):
+        """A tab was clicked."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
     def __init__(self, here: str) -> None:
         super().__init__()
         self._here = here
@@ -45,9 +53,8 @@ class TitleBar(Widget):
         line = Text(no_wrap=True)
         for key, name, label in TABS:
             here = name == self._here
-            click = Style(meta={"@click": f"app.go('{name}')"})
-            line.append(key, Style.parse(ACCENT if here else MUTED) + click)
-            line.append(f" {label}", Style.parse(f"bold {TEXT}" if here else MUTED) + click)
+            line.append(key, ACCENT if here else MUTED)
+            line.append(f" {label}", f"bold {TEXT}" if here else MUTED)
             line.append("  ")
         room = width - line.cell_len - len(self._words)
         host = fit(self._host, room - 2) if room > 6 else ""
@@ -55,3 +62,13 @@ class TitleBar(Widget):
         line.append(f"{host}  " if host else "", TEXT)
         line.append(self._words, self._colour)
         return line
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a tab goes there."""
+        column = event.x - self.gutter.left
+        for key, name, label in TABS:
+            width = len(key) + 1 + len(label)
+            if 0 <= column < width:
+                self.post_message(self.Picked(name))
+                return
+            column -= width + 2

@@ -1,0 +1,124 @@
+"""The command line: light to import, honest exit codes, words and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tui import cli
+
+FAKE_WORKER = Path(__file__).parent / "support" / "fake_worker.py"
+
+
+def run(*words: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **({"HOME": str(home), "XDG_STATE_HOME": str(home / "state")} if home else {})}
+    return subprocess.run(
+        [sys.executable, "-m", "tui", *words], capture_output=True, text=True, timeout=100, env=environment, check=False
+    )
+
+
+def test_importing_the_command_line_loads_nothing_heavy() -> None:
+    code = "import sys, tui.cli; print([m for m in ('textual', 'asyncssh', 'remote', 'pydantic') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_first_picture_needs_no_ssh_library_and_no_plots() -> None:
+    code = "import sys, tui.app, tui.connect; print([m for m in ('asyncssh', 'plotext', 'textual_plotext') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check"], "Say which HOST"),
+        (["check", "--local", "box"], "'box' is one argument too many; with --local no HOST is given."),
+        (["runs", "box", "extra"], "'extra' is one argument too many."),
+        (["stop", "box"], "Say which run to stop"),
+        (["picture", "--local", "run"], "Write: eagle3-tui picture"),
+        (["picture", "--local", "run", "out.svg", "--size", "big"], "Write: eagle3-tui picture"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_ends_with_2(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["box"], ["--local"], ["open", "box"], ["box", "--workspace", "/w"]])
+def test_what_is_no_command_opens_the_console(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def start(host: str, **options: Any) -> int:
+        calls.append((host, options["local"], options["workspace"]))
+        return 0
+
+    monkeypatch.setattr("tui.launchpad.open_console", start)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 0
+    local = "--local" in words
+    assert calls == [("" if local else "box", local, "/w" if "/w" in words else "~/eagle3")]
+
+
+def test_the_console_without_a_terminal_says_what_to_use_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--local"])
+    assert ended.value.code == 2
+    assert "needs a terminal" in capsys.readouterr().err
+
+
+def test_a_host_that_is_not_there_is_3_and_json_says_so_too() -> None:
+    done = run("check", "no-such-host.invalid", "--json")
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["error"]["code"] == "unreachable"
+    assert "no-such-host.invalid" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_from_check_to_picture_on_this_machine(tmp_path: Path) -> None:
+    """One workspace through every command, as an operator's script would."""
+    home, workspace = tmp_path / "home", tmp_path / "eagle3"
+    home.mkdir()
+    local = ["--local", "--workspace", str(workspace)]
+
+    def answer(*words: str, code: int = 0) -> dict[str, Any]:
+        done = run(*words, *local, "--json", home=home)
+        assert done.returncode == code, done.stderr
+        value: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return value
+
+    found = answer("check")
+    assert {"host", "as_of", "verdict", "checks"} <= set(found)
+    assert {"id", "group", "status", "title", "evidence", "why", "remedy", "took_s"} == set(found["checks"][0])
+    assert answer("watch", code=1)["error"]["code"] == "not_found"
+
+    wrong = run("launch", *local, "--set", "train.max_step=3", home=home)
+    assert wrong.returncode == 2
+    assert "train.max_step: there is no such field" in wrong.stderr
+
+    launched = answer("launch", "--set", f"worker_python={FAKE_WORKER}", "--run-id", "pilot-cli")
+    assert (launched["run_id"], launched["already"]) == ("pilot-cli", False)
+    assert answer("launch", "--set", f"worker_python={FAKE_WORKER}", "--run-id", "pilot-cli")["already"] is True
+
+    ended = answer("watch")
+    assert (ended["run_id"], ended["state"], ended["verdict"]) == ("pilot-cli", "finished", "learns")
+    [listed] = answer("runs")["runs"]
+    assert listed["state"] == "finished"
+    assert answer("stop", "no-such-run", code=1)["error"]["code"] == "not_found"
+
+    words = run("check", *local, home=home)
+    assert "Disk" in words.stdout and "vLLM" in words.stdout
+    picture = tmp_path / "run.svg"
+    done = run("picture", *local, "pilot-cli", str(picture), "--size", "100x30", home=home)
+    assert done.returncode == 0, done.stderr
+    assert "Verdict" in picture.read_text()
+    ElementTree.parse(picture)
