@@ -2,4 +2,5 @@
 
 from eagle3.cli import main
 
-main()
+if __name__ == "__main__":  # a data loader's worker imports this module anew and must not start the command again
+    main()

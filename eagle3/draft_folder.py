@@ -74,8 +74,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def portable_config(config: dict[str, Any], verifier: str | None) -> dict[str, Any]:
     """A copy without paths of this machine and without code. ``verifier``: the target's hub id, or None where it has none:
-    vLLM is given the target on its command line and does not follow this name, and speculators loads a draft without
-    one, but none with a name that leads nowhere. Other absolute paths shrink to their last part."""
+    vLLM is given the target on its command line and does not follow this name; speculators does, and must be told
+    where the target is before it loads the draft again. Other absolute paths shrink to their last part."""
     portable: dict[str, Any] = _without_paths(config)
     # It points to Python code that the folder does not carry and that neither vLLM nor speculators needs.
     portable.pop("auto_map", None)

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from eagle3.core.presets import load
 
 Say = Callable[[str], None]
@@ -29,12 +27,16 @@ class TargetError(RuntimeError):
 
 def cache_dir() -> Path:
     """The container's cache folder: ``EAGLE3_CACHE``, or the platform's user cache."""
-    return Path(os.environ.get("EAGLE3_CACHE") or platformdirs.user_cache_path("eagle3")).expanduser()
+    if chosen := os.environ.get("EAGLE3_CACHE"):
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    return platformdirs.user_cache_path("eagle3")
 
 
 def model_dir(model: str) -> Path:
     """A spec's ``target.model`` as a folder on this machine."""
-    return Path(model.replace("{cache}", str(cache_dir()))).expanduser()
+    return Path(model.replace("{cache}", str(cache_dir())) if "{cache}" in model else model).expanduser()
 
 
 def obtain(name: str, say: Say) -> Path:

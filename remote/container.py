@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
+from eagle3.core.launching import launch_request
 from eagle3.core.records import GpuReport, Probe, RunSummary
 from eagle3.core.spec import RunSpec
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
@@ -23,7 +24,6 @@ from remote.bootstrap import check_workspace, shell_path
 from remote.channel import Reply
 from remote.errors import EXIT_CODES, ContainerError, LinkError
 from remote.follow import ENDED_STATES, Follower, RowTable, RunNews
-from remote.launchers.direct import launch_dict
 from remote.line import Line, LocalDial, dial_host
 from remote.link import Link, LinkKeeper
 from remote.settings import Settings
@@ -161,7 +161,7 @@ class Container:
             "workspace": self.workspace,
             "run_id": run_id,
             "spec_toml": spec.to_toml(),
-            "launch": launch_dict(spec, site=self._line.site, default_python=self.python),
+            "launch": launch_request(spec, default_python=self.python, pythonpath=self._line.site),
             "report": report,
             "actor": actor or getpass.getuser(),
             "resume": resume,

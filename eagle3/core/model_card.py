@@ -156,10 +156,17 @@ def _serving(spec: RunSpec, target: str) -> str:
         if spec.device == "cpu"
         else ""
     )
+    again = (
+        ""
+        if hub_id(spec)
+        else "To load it with speculators, for more training, first set `speculators_config.verifier.name_or_path` in its "
+        "`config.json` to the target's folder; vLLM does not read it.\n"
+    )
     return (
         f"## How to serve it\n\nFrom the folder that holds this one, this one being called `{FOLDER}`:\n\n"
         f"```sh\n{serve_command(spec, target)}\n```\n\n"
-        "The speed was measured with these arguments; the number of proposed tokens and the concurrency change it.\n" + openmp
+        "The speed was measured with these arguments; the number of proposed tokens and the concurrency change it.\n"
+        f"{openmp}{again}"
     )
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
 from typing import Annotated, Any, Literal
 
-import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 STAGES = ("prepare", "regenerate", "extract", "vocabulary", "train", "evaluate", "export")
@@ -150,6 +150,9 @@ class RunSpec(Section):
 
     def to_toml(self) -> str:
         """The resolved spec as it is written to ``spec.toml``; unset optional fields are left out."""
+        # Only those who write a spec need tomlkit; the worker reads, in an environment that may lack it.
+        import tomlkit
+
         return tomlkit.dumps(self.model_dump(exclude_none=True))
 
     @property
@@ -159,7 +162,7 @@ class RunSpec(Section):
 
     @classmethod
     def from_toml(cls, text: str) -> RunSpec:
-        return cls.model_validate(tomlkit.parse(text).unwrap())
+        return cls.model_validate(tomllib.loads(text))
 
 
 def hash_of(value: Any) -> str:

@@ -28,6 +28,12 @@ POSSIBLE_SPEEDUP = 1.05
 """Speed-up ÷ acceptance length that one measurement's noise explains. A step of the target that checks several tokens is
 never cheaper than one that makes one, so a draft cannot speed it up by more than its acceptance length."""
 
+AGREES_WITHIN = 1.5
+"""Simulated ÷ served position-0 acceptance up to which the two agree; simulated ones overstate a little."""
+
+BUSY_ABOVE = 0.15
+"""Share of the CPU that others may take before the sentence says so: the speeds are then rough."""
+
 USEFUL_SPEEDUP = 1.05
 """Speed with ÷ without the draft from which the gain is more than the noise of one measurement."""
 
@@ -41,6 +47,11 @@ class Evidence:
     tok_s_no_draft: float | None
     concurrency: int
     lossless: Lossless | None = None
+    other_cpu: float = 0.0
+    """The larger share of the machine's CPU, 0 to 1, that other work took while one of the two speeds was measured."""
+    simulated_first: float | None = None
+    """Position-0 acceptance on the held-out samples in training. It decides nothing: it only tells where to look when the
+    served one is low."""
 
     @property
     def speedup(self) -> float | None:
@@ -70,6 +81,8 @@ def judge(evidence: Evidence, *, min_drafts: int, broken_below: float) -> Verdic
     """The verdict. ``min_drafts``: fewer are no evidence; ``broken_below``: position-0 acceptance (0 to 1) under
     which layer ids, vocabulary map or norms are wrong rather than the training short."""
     word, text = _decide(evidence, min_drafts, broken_below)
+    if evidence.other_cpu > BUSY_ABOVE:
+        text += f" The speeds are rough: other work took up to {evidence.other_cpu:.0%} of the CPU meanwhile."
     served = evidence.acceptance
     measured = served.figures()
     return Verdict(
@@ -91,6 +104,8 @@ def judge(evidence: Evidence, *, min_drafts: int, broken_below: float) -> Verdic
             "tok_s": _rounded(evidence.tok_s),
             "tok_s_no_draft": _rounded(evidence.tok_s_no_draft),
             "concurrency": evidence.concurrency,
+            "other_cpu": _rounded(evidence.other_cpu),
+            "busy_above": BUSY_ABOVE,
             "lossless_identical": evidence.lossless.identical if evidence.lossless else None,
             "lossless_of": evidence.lossless.of if evidence.lossless else None,
             "tie_gap": evidence.lossless.tie_gap if evidence.lossless else None,
@@ -115,16 +130,27 @@ def _decide(evidence: Evidence, min_drafts: int, broken_below: float) -> tuple[s
     first, (low, high) = served.acc_pos[0], served.acc_pos_intervals[0]
     at_first = f"position 0 accepts {first:.1%} ({low:.1%} to {high:.1%}, {served.drafts} drafts)"
     if high < broken_below:
-        return BROKEN, (
-            f"Broken: {at_first}, under {broken_below:.0%}; "
-            f"check the layer ids, the vocabulary map and the norms before training longer."
-        )
+        return BROKEN, (f"Broken: {at_first}, under {broken_below:.0%}; {_where_to_look(evidence.simulated_first, high)}")
     if low < broken_below:
         return INSUFFICIENT, (
             f"Insufficient evidence: {at_first}, too near to {broken_below:.0%} to tell broken from undertrained; "
             f"train longer, or evaluate more prompts."
         )
     return _by_speed(evidence, first, at_first)
+
+
+def _where_to_look(simulated: float | None, served_at_most: float) -> str:
+    if simulated is None:
+        return "check the layer ids, the vocabulary map and the norms before training longer."
+    if simulated > AGREES_WITHIN * served_at_most:
+        return (
+            f"training reached {simulated:.1%} on held-out samples (simulated), so what is served is not what was trained: "
+            f"check the layer ids, the vocabulary map and the norms."
+        )
+    return (
+        f"training reached no more ({simulated:.1%} on held-out samples, simulated), so serving does what was trained: "
+        f"train longer, and where that does not help, check the hidden states and the layer ids."
+    )
 
 
 def _by_speed(evidence: Evidence, first: float, at_first: str) -> tuple[str, str]:

@@ -43,12 +43,12 @@ class Completions:
         *,
         timeout_s: float,
         retries: int = 3,
-        backoff_s: float = _BACKOFF_S,
+        backoff_s: float | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._timeout_s = timeout_s
         self._retries = retries
-        self._backoff_s = backoff_s
+        self._backoff_s = _BACKOFF_S if backoff_s is None else backoff_s
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=256)
         self._client = httpx.AsyncClient(
             base_url=base_url, trust_env=False, timeout=None, limits=limits, transport=transport
@@ -117,8 +117,9 @@ async def run_bounded(
     workers = [asyncio.create_task(worker()) for _ in range(concurrency)]
     watching = asyncio.create_task(watcher())
     everything: asyncio.Future[list[None]] = asyncio.gather(*workers)
+    ending: list[asyncio.Future[Any]] = [watching, everything]
     try:
-        await asyncio.wait([watching, everything], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             watching.result()
         await everything

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import httpx
 import psutil
 
+from eagle3.engines.cpu import cpu_environment
 from eagle3.engines.prometheus import Counters, parse_counters
 from eagle3.engines.server_log import last_error, tail
 from eagle3.runner import rundir
@@ -249,22 +250,6 @@ def _take_port(port: int) -> int:
                 f"Port {port} (server.port) cannot be used ({error.strerror}); free it, or set server.port=0 for any free one."
             ) from error
         return int(probe.getsockname()[1])
-
-
-def cpu_environment(python: str) -> dict[str, str]:
-    """What makes a vLLM server fast on a CPU: every core used, and one process less to start."""
-    env = {
-        # The engine does the work itself instead of starting a worker, which would import everything once more: 13 s.
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
-        # For a server with workers after all: else one core is kept back, and on two cores that is half of the machine.
-        "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
-    }
-    library = Path(python).parent.parent / "lib" / "libiomp5.so"
-    if library.is_file():
-        # Intel's OpenMP: without it speculative decoding on a CPU is much slower. Idle threads sleep after 1 ms.
-        env |= {"LD_PRELOAD": str(library), "KMP_BLOCKTIME": "1", "KMP_TPAUSE": "0"}
-    return env
 
 
 def _model_ids(listed: httpx.Response) -> set[str]:

@@ -36,7 +36,7 @@ def measure(ctx: StageContext, server: RunningServer, *, stage: str = "regenerat
     total = len(prompts) + len(compared)
     ctx.journal.restart_rate()
     ctx.journal.progress(stage, 0, total, "prompts without a draft")
-    warm_up(ctx, server, prompts[0])
+    warm_up(ctx, server, prompts)
     load = measure_load(
         ctx, server, prompts, lambda n: ctx.journal.progress(stage, n, total, "prompts without a draft", force=False)
     )

@@ -65,7 +65,15 @@ def run(ctx: StageContext) -> dict[str, Any]:
     with VllmServer(ctx, "draft", extra_args=speculative_args(ctx), stage=STAGE) as server:
         acceptance, load, lossless = measure_draft(ctx, server, plain)
         about = {"server_start_s": round(server.start_s, 2), "versions": {**versions_here(), **server_versions(server)}}
-    evidence = Evidence(acceptance, load.tok_s, float(plain["tok_s_no_draft"]), load.concurrency, lossless)
+    evidence = Evidence(
+        acceptance,
+        tok_s=load.tok_s,
+        tok_s_no_draft=float(plain["tok_s_no_draft"]),
+        concurrency=load.concurrency,
+        lossless=lossless,
+        other_cpu=max(load.other_cpu, float(plain["load"]["other_cpu"])),
+        simulated_first=_first(ctx.figures.get("train", {}).get("val", {}).get("acc_pos")),
+    )
     verdict = judge(evidence, min_drafts=ctx.spec.evaluate.min_drafts, broken_below=ctx.spec.evaluate.broken_below)
     figures = {**_figures(ctx, evidence, load, plain, verdict), **about}
     _write(ctx, figures, lossless, plain, _key(ctx, draft_sha256, plain))
@@ -89,7 +97,7 @@ def measure_draft(ctx: StageContext, server: RunningServer, plain: dict[str, Any
     compared = baseline.lossless_prompts(ctx, prompts)
     total = len(prompts) + len(compared)
     ctx.journal.progress(STAGE, 0, total, _UNIT)
-    warm_up(ctx, server, prompts[0])
+    warm_up(ctx, server, prompts)
     # Read after the warm-up, so that it is in no figure.
     before = settled_counters(server)
     load = measure_load(ctx, server, prompts, lambda n: ctx.journal.progress(STAGE, n, total, _UNIT, force=False))
@@ -123,6 +131,8 @@ def _figures(ctx: StageContext, evidence: Evidence, load: Load, plain: dict[str,
             "tok_s_no_draft": plain["tok_s_no_draft"],
             "tokens_no_draft": plain["load"]["tokens"],
             "wall_s_no_draft": plain["load"]["wall_s"],
+            "other_cpu": round(load.other_cpu, 3),
+            "other_cpu_no_draft": plain["load"]["other_cpu"],
             "speedup": verdict.thresholds["speedup"],
             "break_even_len": verdict.thresholds["break_even_len"],
         },
@@ -137,6 +147,10 @@ def _figures(ctx: StageContext, evidence: Evidence, load: Load, plain: dict[str,
         "untrained": rundir.read_json(ctx.run_dir / "train" / "floor.json", default={}),
         **verdict.to_json(),
     }
+
+
+def _first(acc_pos: list[float | None] | None) -> float | None:
+    return acc_pos[0] if acc_pos else None
 
 
 def _key(ctx: StageContext, draft_sha256: str, plain: dict[str, Any]) -> str:

@@ -51,7 +51,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
         try:
             with extraction_server(ctx, store) as server:
                 began = time.monotonic()
-                asyncio.run(_extract_all(ctx, server, store, missing, done))
+                asyncio.run(extract_all(ctx, server, store, missing, done))
                 figures = {"tok_s": tokens / (time.monotonic() - began), "server_start_s": server.start_s}
         finally:
             store.clear_raw()
@@ -86,7 +86,7 @@ def extraction_server(ctx: StageContext, store: StateStore) -> VllmServer:
     return VllmServer(ctx, "extract", extra_args=args, pythonpath=folder)
 
 
-async def _extract_all(
+async def extract_all(
     ctx: StageContext, server: VllmServer, store: StateStore, samples: Sequence[Row], done: dict[int, StateRow]
 ) -> None:
     total = len(samples) + len(done)

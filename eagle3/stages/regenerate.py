@@ -50,25 +50,28 @@ def run(ctx: StageContext) -> dict[str, Any]:
     ctx.check_disk()
     prompts = read_rows(ctx.path("data", "prompts.jsonl"))
     template = Template(ctx.model_dir, trust_remote_code=ctx.spec.target.trust_remote_code)
-    answers = _Answers(ctx, prompts)
+    answers = Answers(ctx, prompts)
     missing = answers.missing()
     if len(missing) < len(prompts):
         ctx.journal.event("resume", f"{len(prompts) - len(missing)} of {len(prompts)} answers are there already.")
     # Imported here: the module belongs to the evaluation, which measures the same server with and without a draft.
     from eagle3.stages import baseline
 
+    measured = baseline.load(ctx)
+    if not missing and measured is not None:
+        return write_outputs(ctx, prompts, answers, template) | _baseline_figures(measured)
     with VllmServer(ctx, "plain") as server:
         began = time.monotonic()
-        tokens = asyncio.run(_answer_all(ctx, server, missing, answers)) if missing else 0
+        tokens = asyncio.run(answer_all(ctx, server, missing, answers)) if missing else 0
         seconds = time.monotonic() - began
-        figures = _write_outputs(ctx, prompts, answers, template)
+        figures = write_outputs(ctx, prompts, answers, template)
         measured = baseline.measure(ctx, server)
         start_s = server.start_s
     rate = {"tok_s": tokens / seconds} if tokens else {}
     return figures | rate | {"server_start_s": start_s} | _baseline_figures(measured)
 
 
-class _Answers:
+class Answers:
     """The partial file: a first row that says what the answers were made with, then one row a conversation."""
 
     def __init__(self, ctx: StageContext, prompts: Sequence[Row]) -> None:
@@ -101,7 +104,7 @@ def _key(prompt: Row) -> str:
     return hash_of([prompt.get("system", ""), prompt["turns"]])
 
 
-async def _answer_all(ctx: StageContext, server: VllmServer, prompts: Sequence[Row], answers: _Answers) -> int:
+async def answer_all(ctx: StageContext, server: VllmServer, prompts: Sequence[Row], answers: Answers) -> int:
     """Ask for every conversation, turn by turn; the number of tokens that came. Raises StageError when some failed."""
     settings = ctx.spec.regenerate
     progress = _Progress(ctx, len(prompts))
@@ -162,7 +165,7 @@ def _read_reply(reply: dict[str, Any]) -> tuple[str, Turn]:
     return content, Turn(list(prompt_ids), list(answer_ids), str(choice.get("finish_reason")))
 
 
-def _settle(ctx: StageContext, failures: Sequence[Failure[Row]], answers: _Answers) -> None:
+def _settle(ctx: StageContext, failures: Sequence[Failure[Row]], answers: Answers) -> None:
     """A prompt that the server refuses is left out and said; anything else that failed ends the stage."""
     refused = [failure for failure in failures if failure.error.refused]
     failed = [failure for failure in failures if not failure.error.refused]
@@ -204,7 +207,7 @@ class _Progress:
             self._ctx.journal.metrics("regenerate", self._done, tok_s=self.tokens / max(self._last - self._began, 1e-9))
 
 
-def _write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: _Answers, template: Template) -> dict[str, Any]:
+def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, template: Template) -> dict[str, Any]:
     ends = template.end_ids()
     conversations: list[Row] = []
     kept: list[Row] = []

@@ -25,6 +25,7 @@ import httpx
 from eagle3.core.acceptance import CountersError, SpecCounters
 from eagle3.core.lossless import Answer
 from eagle3.stages.context import StageContext, StageError, Stopped
+from eagle3.stages.cpu_share import CpuWatch
 
 TOP_LOGPROBS = 5
 """Most likely tokens asked for at each position; enough to see both sides of a tie."""
@@ -41,6 +42,7 @@ class RunningServer(Protocol):
 
     name: Any
     base_url: str
+    pid: int
     model: str
     log_path: Path
 
@@ -70,13 +72,20 @@ class Load:
     wall_s: float
     ended_early: int
     """Answers that ended before ``max_new_tokens``: the end of the answer is not ignored."""
+    other_cpu: float
+    """Share of the machine's CPU, 0 to 1, that neither the server nor this process used up: work of others."""
 
     @property
     def tok_s(self) -> float:
         return self.tokens / self.wall_s if self.wall_s > 0 else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "wall_s": round(self.wall_s, 3), "tok_s": round(self.tok_s, 3)}
+        return {
+            **asdict(self),
+            "wall_s": round(self.wall_s, 3),
+            "tok_s": round(self.tok_s, 3),
+            "other_cpu": round(self.other_cpu, 3),
+        }
 
 
 def heldout_prompts(ctx: StageContext, count: int) -> list[Prompt]:
@@ -100,6 +109,7 @@ def measure_load(ctx: StageContext, server: RunningServer, prompts: Sequence[Pro
     Stopped where the operator asks for a stop; what was measured so far is then worth nothing and is dropped."""
     evaluate = ctx.spec.evaluate
     client = _Client(ctx, server)
+    watch = CpuWatch(server.pid)
     began = time.monotonic()
     bodies = asyncio.run(client.answer_all(prompts, evaluate.concurrency, {"max_tokens": evaluate.max_new_tokens}, on_done))
     wall_s = time.monotonic() - began
@@ -111,6 +121,7 @@ def measure_load(ctx: StageContext, server: RunningServer, prompts: Sequence[Pro
         tokens=sum(int(body["usage"]["completion_tokens"]) for body in bodies),
         wall_s=wall_s,
         ended_early=sum(body["choices"][0]["finish_reason"] == "stop" for body in bodies),
+        other_cpu=watch.others(),
     )
 
 
@@ -123,11 +134,12 @@ def measure_single_stream(
     return [_answer(server, prompt, body) for prompt, body in zip(prompts, bodies, strict=True)]
 
 
-def warm_up(ctx: StageContext, server: RunningServer, prompt: Prompt) -> None:
-    """A short request before anything is measured: the first one pays for what is set up lazily. With
-    log-probabilities, whose code is compiled at first use."""
-    asked = {"max_tokens": 8, "logprobs": True, "top_logprobs": TOP_LOGPROBS, "return_token_ids": True}
-    asyncio.run(_Client(ctx, server).answer_all([prompt], 1, asked, None))
+def warm_up(ctx: StageContext, server: RunningServer, prompts: Sequence[Prompt]) -> None:
+    """As many short requests at once as are in flight later, before anything is measured: the first ones pay for what is set
+    up lazily, and the plain server of regenerate has long paid. With log-probabilities, whose code is compiled at first use."""
+    concurrency = ctx.spec.evaluate.concurrency
+    asked = {"max_tokens": 4, "logprobs": True, "top_logprobs": TOP_LOGPROBS, "return_token_ids": True}
+    asyncio.run(_Client(ctx, server).answer_all(prompts[:concurrency], concurrency, asked, None))
 
 
 def server_versions(server: RunningServer) -> dict[str, str]:

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from eagle3.core.spec import RunSpec
 from eagle3.runner import rundir
@@ -115,13 +116,14 @@ def _map(samples: list[Sample], folder: Path, size: int, target_size: int) -> tu
     """Count the supervised tokens and build both maps with speculators, and write them."""
     import numpy as np
     import torch
-    from speculators.train.vocab_mapping import build_vocab_mappings_from_distribution, save_token_frequency_distribution
+    from speculators.train import vocab_mapping
 
     frequencies = folder / "token_freq.pt"
     # speculators reuses a file that is there, whatever it was counted on.
     frequencies.unlink(missing_ok=True)
     rows = [{"input_ids": torch.tensor(sample.input_ids), "loss_mask": torch.tensor(sample.loss_mask)} for sample in samples]
-    save_token_frequency_distribution(rows, frequencies)
+    with patch.object(vocab_mapping, "tqdm", lambda items, **_: items):  # a bar of control characters in the log
+        vocab_mapping.save_token_frequency_distribution(rows, frequencies)
     counted: dict[int, int] = torch.load(frequencies, weights_only=True)
     beyond = [token for token in counted if token >= target_size]
     if beyond:
@@ -130,7 +132,7 @@ def _map(samples: list[Sample], folder: Path, size: int, target_size: int) -> tu
             "the samples were made with another tokenizer, run 'regenerate' again.",
             detail=json.dumps(sorted(beyond)[:50]),
         )
-    d2t, t2d = build_vocab_mappings_from_distribution(counted, size, target_size)
+    d2t, t2d = vocab_mapping.build_vocab_mappings_from_distribution(counted, size, target_size)
     maps = d2t.numpy(), t2d.numpy()
     for name, array in zip(("d2t", "t2d"), maps, strict=True):
         np.save(folder / f"{name}.npy", array)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import transformers
+from loguru import logger as loader_log
 from speculators.models.eagle3.core import Eagle3DraftModel
 from speculators.train.cli import create_transformer_layer_config, set_seed
 
@@ -15,8 +17,15 @@ from eagle3.runner import rundir
 
 
 def build(spec: RunSpec, model_dir: Path, vocabulary_dir: Path) -> Eagle3DraftModel:
-    """The untrained draft in float32: decoder layer at random from ``train.seed``, embeddings and head from the target."""
+    """The untrained draft in float32: decoder layer at random from ``train.seed``, embeddings and head from the target.
+
+    The projection of the auxiliary states starts as the identity on the deepest of them, plus the usual random weights:
+    what the target is about to say is then in the draft's hidden state from the first step on, and short trainings end
+    a third better (held-out position 0 after 100 steps of 256 tokens: 0.19 against 0.14).
+    """
     set_seed(spec.train.seed)
+    # It tells which file it reads, and warns of a head that is tied to the embeddings.
+    loader_log.disable("speculators.utils.loading")
     d2t = torch.from_numpy(np.load(vocabulary_dir / "d2t.npy"))
     t2d = torch.from_numpy(np.load(vocabulary_dir / "t2d.npy"))
     layer_config = create_transformer_layer_config(
@@ -39,9 +48,12 @@ def build(spec: RunSpec, model_dir: Path, vocabulary_dir: Path) -> Eagle3DraftMo
         draft_attn_impl=spec.train.attention,
         ttt_steps=spec.train.ttt_steps,
         norm_before_residual=True,
+        # EAGLE 3.1, as speculators trains it by default.
         norm_before_fc=True,
         norm_output=True,
     )
+    with torch.no_grad():
+        model.fc.weight[:, -model.hidden_size :].diagonal().add_(1.0)
     return model
 
 
@@ -50,8 +62,12 @@ def save(model: Eagle3DraftModel, folder: Path, dtype: torch.dtype) -> None:
     aside = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(aside, ignore_errors=True)
     state = {name: value.to(dtype) if value.is_floating_point() else value for name, value in model.state_dict().items()}
+    transformers.utils.logging.disable_progress_bar()
     model.save_pretrained(aside, state_dict=state)
-    config = rundir.read_json(aside / "config.json")
+    config = rundir.read_object(aside / "config.json")
+    # transformers takes the config's class for code of the user's and adds it; nobody who loads the draft should run it.
+    config.pop("auto_map", None)
+    (aside / "config.py").unlink(missing_ok=True)
     # save_pretrained writes the dtype of the model in memory, not of what is on disk.
     rundir.write_json(aside / "config.json", config | {"dtype": str(dtype).removeprefix("torch.")})
     shutil.rmtree(folder, ignore_errors=True)

@@ -7,6 +7,7 @@ gradient norm away. There is no setting for these, so three names are replaced f
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -36,10 +37,13 @@ def listening(on_metrics: Callable[[dict[str, Any]], None], on_grad_norm: Callab
     timer = upstream._StepTimer if torch.accelerator.is_available() else _HostTimer
     try:
         with (
+            warnings.catch_warnings(),
             patch.object(upstream, "_StepTimer", timer),
             patch.object(upstream, "tqdm", lambda batches, **_: batches),
             patch.object(torch.nn.utils, "clip_grad_norm_", clip_and_tell),
         ):
+            # float32 is what was asked for; autocast says at every start that it then does nothing.
+            warnings.filterwarnings("ignore", message=r"In \w+ autocast")
             yield
     finally:
         logger.removeHandler(handler)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from eagle3.stages.context import StageError
 
@@ -39,12 +39,12 @@ def read_samples(path: Path) -> dict[Split, list[Sample]]:
         by_split[row["split"]].append(Sample(int(row["index"]), row["split"], row["input_ids"], row["loss_mask"]))
     for split, samples in by_split.items():
         if not any(any(sample.loss_mask) for sample in samples):
-            raise StageError(f"{path} holds no supervised token in split '{split}'; look at data/answers and run 'regenerate' again.")
+            raise StageError(f"{path} holds no answer of the target in split '{split}'; run the stage 'regenerate' again.")
         samples.sort(key=lambda sample: sample.index)
     return by_split
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict]]:  # type: ignore[type-arg]
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:

@@ -63,6 +63,10 @@ class Session:
 
     def run(self) -> dict[str, Any]:
         ctx, total = self.ctx, self.ctx.spec.train.max_steps
+        # Both drafts and one checkpoint more than are kept: better refused now than after the last step.
+        weights = {name: 4 * tensor.numel() for name, tensor in self.trainer.model.state_dict().items()}
+        trained = sum(weights[name] for name in self.trainer.trainable())
+        ctx.check_disk(more_bytes=2 * sum(weights.values()) + 3 * trained * (ctx.spec.train.keep_last + 1))
         checkpoint = self.store.newest()
         floor = self._floor(fresh=checkpoint is None)
         resumed_from = None
@@ -131,7 +135,10 @@ class Session:
         return found
 
     def _evaluate(self) -> heldout.Heldout:
-        return heldout.evaluate(self.trainer.model, self.heldout, self.collate, self.call, self.device, self.compute)
+        found: heldout.Heldout = heldout.evaluate(
+            self.trainer.model, self.heldout, self.collate, self.call, self.device, self.compute
+        )
+        return found
 
     def _floor(self, *, fresh: bool) -> dict[str, Any]:
         """The untrained draft and its held-out figures; made before the first step, kept by a resume."""

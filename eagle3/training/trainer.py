@@ -58,6 +58,7 @@ class DraftTrainer(Trainer):
         self._grad_norm = math.nan
         self._local_step = 0
         self._step_began = 0.0
+        self._resume_local_step = 0
         super().__init__(model, config, loader)
 
     def setup_trainer(self) -> None:

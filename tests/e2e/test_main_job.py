@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from safetensors import safe_open
 from tests.support.sshd import Sshd
+from tests.support.waiting import until
 
 from eagle3.core.presets import resolve
 from eagle3.core.spec import STAGES
@@ -103,7 +104,7 @@ async def test_a_run_over_ssh_killed_in_every_stage_ends_with_a_measured_draft(
             summary = await second.summary(run_id)
             assert (summary.attempt, summary.state, summary.exit_signal) == (attempt, "failed", 9), summary
             assert list(summary.stages) == list(STAGES[: attempt - 1])
-            assert marked_processes(run_id) == []
+            await until(lambda: not marked_processes(run_id), "every process of the killed attempt is gone")
             await second.launch(spec, run_id, actor="second", resume=True)
         async for news in second.follow(run_id, poll_s=0.5):
             table.add(news.rows)
@@ -122,7 +123,7 @@ async def test_a_run_over_ssh_killed_in_every_stage_ends_with_a_measured_draft(
     check_data(run_dir, spec.data.train_prompts, spec.data.heldout_prompts)
     check_result(json.loads(result.model_dump_json()), spec)
     check_export(run_dir)
-    assert marked_processes(run_id) == []
+    await until(lambda: not marked_processes(run_id), "every process of the run is gone")
     assert not list((run_dir / "servers").glob("*.json"))
     assert run_dir.stat().st_mode & 0o777 == 0o700
 

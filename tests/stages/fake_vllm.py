@@ -6,6 +6,7 @@ It answers with tokens made from the prompt, and counts drafts as vLLM does; wha
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -47,6 +48,7 @@ class FakeVllm:
     ) -> None:
         self.name = "draft"
         self.model = "target"
+        self.pid = os.getpid()
         self.log_path = Path("logs/server-draft.log")
         self.base_url = ""
         self._port = port

@@ -170,7 +170,7 @@ def test_a_stop_ends_the_measurement(tmp_path: Path) -> None:
 def test_the_counters_are_taken_once_they_have_settled_and_the_warm_up_is_in_no_figure(tmp_path: Path) -> None:
     ctx = context(tmp_path)
     with FakeVllm(late_steps=1) as server:
-        warm_up(ctx, server, heldout_prompts(ctx, 1)[0])
+        warm_up(ctx, server, heldout_prompts(ctx, 8))
         before = settled_counters(server, sleep=no_sleep)
         measure_load(ctx, server, heldout_prompts(ctx, 8))
         found = between(before, settled_counters(server, sleep=no_sleep))
@@ -213,8 +213,11 @@ def test_the_baseline_is_on_disk_whole_and_is_found_again_until_the_settings_cha
 
 def test_a_baseline_that_fails_leaves_no_file(tmp_path: Path) -> None:
     ctx = context(tmp_path)
-    said = r"status 503 \(overloaded\)"
-    with FakeVllm(lambda n, body: Reply(503, b"overloaded") if n == 5 else None) as server, pytest.raises(StageError, match=said):
+
+    def fail_late(number: int, body: Mapping[str, Any]) -> Reply | None:
+        return Reply(503, b"overloaded") if number == 13 else None
+
+    with FakeVllm(fail_late) as server, pytest.raises(StageError, match=r"status 503 \(overloaded\)"):
         baseline.measure(ctx, server)
     assert not (tmp_path / baseline.FILE).exists()
 

@@ -46,6 +46,20 @@ def test_a_position_0_clearly_under_the_threshold_is_broken_and_says_what_to_che
     assert "layer ids" in found.verdict_text and "1.2%" in found.verdict_text
 
 
+def test_a_broken_draft_that_training_knew_no_better_is_sent_back_to_training() -> None:
+    """Measured after 30 steps: 8.0 % simulated, 8.0 % served."""
+    low = Acceptance(1343, 4029, 114, (107, 7, 0))
+    found = judge(Evidence(low, 20.0, 30.0, 8, simulated_first=0.0798), min_drafts=200, broken_below=0.10)
+    assert found.verdict == BROKEN
+    assert "serving does what was trained: train longer" in found.verdict_text
+
+
+def test_a_broken_draft_that_training_thought_good_is_sent_to_the_layer_ids() -> None:
+    found = judge(Evidence(acceptance(12, 1, 0), 20.0, 30.0, 8, simulated_first=0.4), min_drafts=200, broken_below=0.10)
+    assert found.verdict == BROKEN
+    assert "what is served is not what was trained: check the layer ids" in found.verdict_text
+
+
 def test_a_position_0_too_near_to_the_threshold_is_not_called_broken() -> None:
     found = verdict(acceptance(22, 1, 0, drafts=210))
     assert found.verdict == INSUFFICIENT
@@ -139,3 +153,10 @@ def test_a_gain_beyond_the_acceptance_length_means_that_the_machine_was_busy() -
     found = verdict(acceptance(200, 50, 10), tok_s=49, tok_s_no_draft=30)
     assert found.verdict == INSUFFICIENT
     assert "something else used the machine" in found.verdict_text
+
+
+def test_speeds_measured_beside_other_work_are_called_rough() -> None:
+    busy = Evidence(acceptance(220, 50, 10), 20.0, 30.0, 8, other_cpu=0.4)
+    found = judge(busy, min_drafts=200, broken_below=0.1)
+    assert found.verdict == NOT_USEFUL
+    assert "other work took up to 40% of the CPU" in found.verdict_text

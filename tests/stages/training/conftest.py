@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from eagle3.core.spec import RunSpec
 from eagle3.journal import Journal
 from eagle3.stages.context import StageContext
@@ -140,7 +141,8 @@ def toy_target(tmp_path: Path) -> Path:
     config.architectures = ["LlamaForCausalLM"]
     config.save_pretrained(folder)
     embeddings = torch.randn(VOCABULARY, HIDDEN, generator=torch.Generator().manual_seed(7))
-    tensors = {"model.embed_tokens.weight": embeddings, "lm_head.weight": embeddings.clone(), "model.norm.weight": torch.ones(HIDDEN)}
+    norm = torch.ones(HIDDEN)
+    tensors = {"model.embed_tokens.weight": embeddings, "lm_head.weight": embeddings.clone(), "model.norm.weight": norm}
     save_file(tensors, folder / "model.safetensors")
     return folder
 
@@ -151,8 +153,9 @@ def toy_run(
 ) -> Callable[..., StageContext]:
     """Contexts on run directories that hold samples, states and vocabulary, all that training needs."""
     import torch
-    from eagle3.stages import vocabulary
     from safetensors.torch import load_file, save_file
+
+    from eagle3.stages import vocabulary
 
     embeddings = load_file(toy_target / "model.safetensors")["lm_head.weight"]
 
@@ -169,7 +172,9 @@ def toy_run(
             own, following = embeddings[tokens], embeddings[[rule(token) for token in tokens]]
             auxiliary = [own + 0.1 * torch.randn(own.shape, generator=noise) for _ in range(3)]
             states = torch.stack([*auxiliary, following], dim=1)
-            save_file({"hidden_states": states, "token_ids": torch.tensor(tokens)}, ctx.run_dir / "states" / f"hs_{index}.safetensors")
+            save_file(
+                {"hidden_states": states, "token_ids": torch.tensor(tokens)}, ctx.run_dir / "states" / f"hs_{index}.safetensors"
+            )
         vocabulary.run(ctx)
         return ctx
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from eagle3.training.checkpoint import MARKER, CheckpointStore
 
 CPU = torch.device("cpu")

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+
 from eagle3.stages.context import StageContext, StageError
 from eagle3.training.dataset import Collate, StatesDataset, fixed_packs, train_loader
 from eagle3.training.samples import Sample, read_samples
-from safetensors.torch import load_file, save_file
 
 PACK = 40
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from speculators.losses.eager import kl_div_loss
+
 from eagle3.stages.context import StageContext
 from eagle3.training import losses
 from eagle3.training.dataset import Collate, StatesDataset
 from eagle3.training.heldout import Heldout, evaluate
 from eagle3.training.samples import read_samples
-from speculators.losses.eager import kl_div_loss
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

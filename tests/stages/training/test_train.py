@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
+
 from eagle3.stages import train
 from eagle3.stages.context import StageContext, StageError, Stopped
-from safetensors.torch import load_file
 
 pytestmark = pytest.mark.slow
 
@@ -54,13 +57,57 @@ def test_every_row_is_complete(toy_run: Callable[..., StageContext], rows_of: Ro
     assert warm[0] == 0.0 < warm[1] < warm[2]
 
 
+def test_silence_is_announced_while_the_packages_load_and_ended_by_the_first_step(
+    toy_run: Callable[..., StageContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = toy_run(max_steps=2)
+    told: list[dict] = []
+    progress = ctx.journal.progress
+
+    def tell(*args: Any, **kwargs: Any) -> None:
+        progress(*args, **kwargs)
+        told.append(json.loads((ctx.run_dir / "progress.json").read_text()))
+
+    monkeypatch.setattr(ctx.journal, "progress", tell)
+    train.run(ctx)
+    assert told[0]["quiet_until"] > told[0]["t"] and "loading" in told[0]["reason"]
+    assert told[-1]["quiet_until"] is None
+    assert (told[-1]["done"], told[-1]["total"], told[-1]["unit"]) == (2, 2, "steps")
+
+
+def test_nothing_stays_replaced_in_the_libraries_after_a_training(toy_run: Callable[..., StageContext]) -> None:
+    from speculators.train import trainer
+
+    def taps() -> tuple:
+        logger = logging.getLogger("speculators.metrics")
+        return torch.nn.utils.clip_grad_norm_, trainer.tqdm, trainer._StepTimer, tuple(logger.handlers), logger.propagate
+
+    before = taps()
+    train.run(toy_run(max_steps=1))
+    assert taps() == before
+
+
+def test_the_draft_starts_from_the_deepest_auxiliary_layer_and_the_same_seed_gives_the_same_draft(
+    toy_run: Callable[..., StageContext],
+) -> None:
+    from eagle3.training import draft
+
+    ctx = toy_run()
+    first, again = (draft.build(ctx.spec, ctx.model_dir, ctx.run_dir / "vocabulary") for _ in range(2))
+    hidden = ctx.spec.target.hidden_size
+    assert float(first.fc.weight[:, -hidden:].diagonal().mean()) == pytest.approx(1.0, abs=0.05)
+    assert float(first.fc.weight[:, :hidden].diagonal().mean()) == pytest.approx(0.0, abs=0.05)
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in first.state_dict().items())
+
+
 def test_what_is_left_is_a_speculators_checkpoint_in_the_targets_precision(toy_run: Callable[..., StageContext]) -> None:
     ctx = toy_run(max_steps=2)
     train.run(ctx)
     for name in ("draft", "untrained"):
         folder = ctx.run_dir / "train" / name
+        assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors"}
         config = json.loads((folder / "config.json").read_text())
-        assert config["speculators_model_type"] == "eagle3"
+        assert config["speculators_model_type"] == "eagle3" and "auto_map" not in config
         assert config["draft_vocab_size"] == 48
         assert config["dtype"] == "float32"
         assert config["eagle_aux_hidden_state_layer_ids"] == [1, 2, 3]
@@ -72,22 +119,23 @@ def test_what_is_left_is_a_speculators_checkpoint_in_the_targets_precision(toy_r
     assert not list((ctx.run_dir / "train").glob(".*.partial"))
 
 
+@pytest.mark.parametrize("steps", [6, 7], ids=["at the end of an epoch", "in the middle of one"])
 def test_a_stop_between_steps_saves_and_the_resume_repeats_the_unbroken_run(
-    toy_run: Callable[..., StageContext], rows_of: Rows
+    toy_run: Callable[..., StageContext], rows_of: Rows, steps: int
 ) -> None:
     unbroken = toy_run(run="unbroken")
     train.run(unbroken)
 
-    # Polled once before the first step and once after each: stops after step 7, in the middle of an epoch.
-    stopped = toy_run(run="broken", stop_after=7)
+    # Polled once before the first step and once after each; an epoch has three.
+    stopped = toy_run(run="broken", stop_after=steps)
     with pytest.raises(Stopped):
         train.run(stopped)
-    assert "step-7" in checkpoints(stopped)
+    assert f"step-{steps}" in checkpoints(stopped)
     assert not (stopped.run_dir / "train" / "draft").exists()
 
     resumed = toy_run(run="broken")
     figures = train.run(resumed)
-    assert figures["resumed_from"] == 7
+    assert figures["resumed_from"] == steps
     assert losses(rows_of(resumed, "metrics.jsonl")) == losses(rows_of(unbroken, "metrics.jsonl"))
     for name, tensor in weights(unbroken).items():
         assert torch.equal(weights(resumed)[name], tensor), name

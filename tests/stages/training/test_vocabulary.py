@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from eagle3.stages import vocabulary
 from eagle3.stages.context import StageContext, StageError
 
@@ -15,7 +16,9 @@ TRAIN = [("train", [1, 2], [40, 40, 40, 50, 50, 60]), ("train", [3], [40, 50, 33
 
 
 @pytest.fixture
-def run(make_context: Callable[..., StageContext], write_samples: Callable[..., None], toy_target: Path) -> Callable[..., StageContext]:
+def run(
+    make_context: Callable[..., StageContext], write_samples: Callable[..., None], toy_target: Path
+) -> Callable[..., StageContext]:
     def prepare(heldout: list[int], size: int = 16) -> StageContext:
         ctx = make_context(vocabulary_size=size)
         write_samples(ctx.run_dir, [*TRAIN, ("heldout", [9], heldout)])

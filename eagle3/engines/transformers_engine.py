@@ -1,0 +1,77 @@
+"""Hidden states by transformers' forward hooks: the same files as from a server, for targets small enough to load here.
+
+The reference that the server's states are held against, and a way to states where no vLLM is installed. Layer id k is the
+input of decoder layer k, which is the output of layer k-1, so the hook for it sits on layer k-1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eagle3.rows import Row
+from eagle3.stages.context import StageError
+from eagle3.store import StateRow, StateStore
+
+
+class TransformersEngine:
+    """A target loaded once, giving states [tokens, layers, hidden] of one token list at a time."""
+
+    def __init__(
+        self, model_dir: Path, layers: Sequence[int], *, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    ) -> None:
+        """Raises StageError when the model cannot be loaded or lacks a layer."""
+        from transformers import AutoModel
+
+        try:
+            loaded = AutoModel.from_pretrained(str(model_dir), dtype=dtype, local_files_only=True)
+        except (OSError, ValueError, ImportError) as error:
+            raise StageError(f"transformers cannot load {model_dir} ({str(error).splitlines()[0]}).") from error
+        self._model: Any = loaded.to(device).eval()
+        self._device = device
+        self._layers = list(layers)
+        blocks = _decoder_layers(self._model)
+        if max(layers) > len(blocks) or min(layers) < 1:
+            raise StageError(f"{model_dir} has {len(blocks)} layers; the layer ids {list(layers)} do not all exist.")
+        self._caught: dict[int, torch.Tensor] = {}
+        for layer in layers:
+            blocks[layer - 1].register_forward_hook(self._catcher(layer))
+
+    def states(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """The hidden states [tokens, layers, hidden] of one sequence, on the CPU, in the dtype it was loaded in."""
+        ids = torch.tensor([list(token_ids)], dtype=torch.long, device=self._device)
+        with torch.inference_mode():
+            self._model(input_ids=ids, use_cache=False)
+        stacked = torch.stack([self._caught[layer] for layer in self._layers], dim=1)
+        self._caught.clear()
+        return stacked.to("cpu")
+
+    def _catcher(self, layer: int) -> Callable[[Any, Any, Any], None]:
+        def catch(module: Any, inputs: Any, output: Any) -> None:
+            hidden = output[0] if isinstance(output, tuple) else output
+            self._caught[layer] = hidden[0]
+
+        return catch
+
+
+def extract(engine: TransformersEngine, samples: Iterable[Row], store: StateStore) -> list[StateRow]:
+    """Store the states of every sample, through the store's checks, and seal the manifest."""
+    rows = {sample["index"]: store.write(sample, engine.states(sample["input_ids"])) for sample in samples}
+    store.seal(rows)
+    return [rows[index] for index in sorted(rows)]
+
+
+def _decoder_layers(model: Any) -> Any:
+    """The list of decoder layers: of a text model, or of the text part of a model for several media."""
+    for path in (("layers",), ("model", "layers"), ("language_model", "layers"), ("model", "language_model", "layers")):
+        found = model
+        for name in path:
+            found = getattr(found, name, None)
+        if found is not None:
+            return found
+    raise StageError(
+        f"The decoder layers of {type(model).__name__} are not where they are looked for; extract with a vLLM server."
+    )

@@ -1,0 +1,162 @@
+"""Prompts are read, judged and split before anything costly starts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eagle3.rows import read_rows
+from eagle3.stages import prepare
+from eagle3.stages.context import StageError
+from eagle3.stages.prompts import Prompt, parse, prompt_hash, read_builtin
+from tests.stages.runs import context
+
+
+def make(count: int, kinds: int = 3) -> list[Prompt]:
+    return [Prompt(f"p-{i}", f"kind-{i % kinds}", (f"question number {i}",)) for i in range(count)]
+
+
+def names(prompts: list[Prompt]) -> set[str]:
+    return {prompt.id for prompt in prompts}
+
+
+def line(**row: Any) -> bytes:
+    return json.dumps(row).encode() + b"\n"
+
+
+def test_the_shipped_prompts_suffice_for_the_pilot_and_keep_kinds_even(tmp_path: Path) -> None:
+    ctx = context(tmp_path, size="pilot")
+    figures = prepare.run(ctx)
+    rows = read_rows(tmp_path / "data" / "prompts.jsonl")
+    assert (figures["train"], figures["heldout"]) == (64, 20)
+    assert Counter(row["split"] for row in rows) == {"train": 64, "heldout": 20}
+    assert max(figures["kinds"].values()) - min(figures["kinds"].values()) <= 1
+    assert rows == sorted(rows, key=lambda row: (row["split"], row["hash"]))
+
+
+def test_training_and_heldout_share_no_prompt() -> None:
+    train, heldout = prepare.split(make(40), 20, 10, seed=0)
+    assert len(train) == 20 and len(heldout) == 10
+    assert not names(train) & names(heldout)
+
+
+@given(st.permutations(make(24)), st.integers(0, 3))
+def test_the_split_does_not_depend_on_the_order_of_the_file(shuffled: list[Prompt], seed: int) -> None:
+    train, heldout = prepare.split(make(24), 12, 6, seed)
+    assert [names(side) for side in prepare.split(shuffled, 12, 6, seed)] == [names(train), names(heldout)]
+
+
+def test_more_training_prompts_move_none_out_of_the_heldout_side() -> None:
+    few, many = prepare.split(make(40), 8, 6, seed=0), prepare.split(make(40), 30, 6, seed=0)
+    assert names(few[1]) == names(many[1])
+    assert names(few[0]) < names(many[0])
+
+
+def test_another_seed_holds_out_others() -> None:
+    assert names(prepare.split(make(60), 30, 10, 0)[1]) != names(prepare.split(make(60), 30, 10, 1)[1])
+
+
+def test_a_scarce_kind_is_used_up_and_the_others_fill_in() -> None:
+    prompts = [*make(30, kinds=1), Prompt("rare", "rare", ("a rare question",))]
+    train, heldout = prepare.split(prompts, 20, 5, seed=0)
+    assert len(train) + len(heldout) == 25 and "rare" in names(train) | names(heldout)
+
+
+def test_too_few_prompts_are_an_error_that_says_how_many_there_are() -> None:
+    with pytest.raises(StageError, match="20 training and 5 held-out prompts are asked for, and there are 24 different ones"):
+        prepare.split(make(24), 20, 5, seed=0)
+
+
+def test_a_prompt_that_differs_only_in_case_blanks_and_width_is_a_duplicate() -> None:
+    assert prompt_hash("What is  the\ntime?") == prompt_hash("what is the time? ") == prompt_hash("Ｗhat is the time?")
+    unique = prepare.without_duplicates(
+        [Prompt("a", "k", ("Same?",)), Prompt("b", "k", ("SAME?",)), Prompt("c", "k", ("Other?",))]
+    )
+    assert [prompt.id for prompt in unique] == ["a", "c"]
+
+
+def test_a_users_file_is_used_and_its_duplicates_are_said(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_bytes(b"".join(line(prompt=f"question {i}") for i in range(24)) + line(prompt="Question 3"))
+    ctx = context(tmp_path / "run", data__prompts=str(file))
+    assert prepare.run(ctx)["duplicates"] == 1
+    assert "1 of 25 prompts repeat" in (tmp_path / "run" / "events.jsonl").read_text()
+
+
+def test_a_changed_file_of_the_same_name_makes_the_stage_run_again(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_bytes(line(prompt="one"))
+    spec = context(tmp_path / "run", data__prompts=str(file)).spec
+    before = prepare.spec_part(spec)
+    file.write_bytes(line(prompt="another"))
+    assert prepare.spec_part(spec) != before
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": "Ho"},
+                {"role": "user", "content": "And?"},
+            ]
+        },
+        {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}, {"from": "human", "value": "And?"}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, {"role": "user", "content": "And?"}]},
+        {"turns": ["Hi", "And?"]},
+    ],
+)
+def test_every_usual_shape_of_a_row_gives_the_users_turns(row: dict[str, Any]) -> None:
+    assert parse(line(**row), "x")[0].turns == ("Hi", "And?")
+
+
+def test_a_system_message_is_kept_and_stands_in_the_row() -> None:
+    row = {"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Hi"}]}
+    assert parse(line(**row), "x")[0].row("train")["system"] == "Be short."
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "mine.jsonl holds no prompts"),
+        (b"\n \n", "mine.jsonl holds no prompts"),
+        (line(prompt="ok") + b"{oops\n", "mine.jsonl, line 2: not a JSON object"),
+        (line(prompt="ok") + b'["a"]\n', "mine.jsonl, line 2: not a JSON object"),
+        (line(prompt="ok") + '{"prompt": "café"}\n'.encode("latin-1"), "mine.jsonl, line 2: byte 16 is not UTF-8"),
+        ('{"prompt": "x"}\n'.encode("utf-16"), "mine.jsonl is written in UTF-16"),
+        (line(messages=[{"role": "assistant", "content": "Hi"}]), "mine.jsonl, line 1: no turn of a user"),
+        (line(turns=["Hi", "  "]), "mine.jsonl, line 1: a user turn is empty"),
+        (line(messages=[{"role": "wizard", "content": "Hi"}]), "mine.jsonl, line 1: the role 'wizard' is not known"),
+        (line(messages=["Hi"]), "mine.jsonl, line 1: a message is not an object"),
+        (line(turns=[1]), "mine.jsonl, line 1: a turn is not text"),
+        (line(text="Hi"), "mine.jsonl, line 1: none of 'messages'"),
+    ],
+)
+def test_a_bad_file_is_one_sentence_that_names_file_and_line(content: bytes, said: str) -> None:
+    with pytest.raises(StageError) as caught:
+        parse(content, "mine.jsonl")
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    ctx = context(tmp_path, data__prompts=str(tmp_path / "none.jsonl"))
+    with pytest.raises(StageError, match=r"none\.jsonl cannot be read"):
+        prepare.run(ctx)
+
+
+def test_a_model_of_another_size_than_the_spec_says_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"num_hidden_layers 30, the spec says target\.num_hidden_layers = 31"):
+        prepare.run(context(tmp_path, target__num_hidden_layers=31))
+
+
+def test_the_shipped_prompts_are_all_different() -> None:
+    shipped = read_builtin()
+    assert len(prepare.without_duplicates(shipped)) == len(shipped)

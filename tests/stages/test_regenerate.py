@@ -1,0 +1,195 @@
+"""Answers are asked for once, kept through a kill, judged, and written as samples. The server is an edge fake."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3.rows import read_rows
+from eagle3.stages import regenerate
+from eagle3.stages.context import StageContext, StageError, Stopped
+from tests.stages.fake_vllm import FakeVllm, Reply, Script
+from tests.stages.runs import context, rows
+
+END = 1
+
+
+class ToyTemplate:
+    """One token a character, a 0 in front of each message."""
+
+    @staticmethod
+    def render(messages: Any) -> list[int]:
+        return [token for message in messages for token in (0, *map(ord, message["content"]), END)] + [0]
+
+    @staticmethod
+    def end_ids() -> frozenset[int]:
+        return frozenset({END})
+
+
+def answer(body: Mapping[str, Any], said: str = "fine, thanks") -> Reply:
+    choice = {"message": {"content": said}, "token_ids": [*map(ord, said), END], "finish_reason": "stop"}
+    found = {"prompt_token_ids": ToyTemplate.render(body["messages"]), "choices": [choice]}
+    return Reply(body=json.dumps(found).encode())
+
+
+def friendly(number: int, body: Mapping[str, Any]) -> Reply:
+    return answer(body)
+
+
+def ask(ctx: StageContext, script: Script = friendly) -> FakeVllm:
+    """One attempt's asking; the fake, to look at what it was asked."""
+    prompts = read_rows(ctx.run_dir / "data" / "prompts.jsonl")
+    answers = regenerate.Answers(ctx, prompts)
+    with FakeVllm(script) as server:
+        asyncio.run(regenerate.answer_all(ctx, server, answers.missing(), answers))  # type: ignore[arg-type]
+    return server
+
+
+def finish(ctx: StageContext) -> dict[str, Any]:
+    prompts = read_rows(ctx.run_dir / "data" / "prompts.jsonl")
+    return regenerate.write_outputs(ctx, prompts, regenerate.Answers(ctx, prompts), ToyTemplate())  # type: ignore[arg-type]
+
+
+def prepared(run_dir: Path, **overrides: Any) -> StageContext:
+    return context(run_dir, **overrides)
+
+
+def test_every_prompt_becomes_a_conversation_and_a_sample(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    ask(ctx)
+    figures = finish(ctx)
+    conversations, samples = rows(tmp_path, "data/conversations.jsonl"), rows(tmp_path, "data/samples.jsonl")
+    assert figures["prompts"] == len(conversations) == len(samples) == 9
+    assert [sample["index"] for sample in samples] == list(range(9))
+    assert conversations[0]["messages"][-1] == {"role": "assistant", "content": "fine, thanks"}
+    assert all(sum(sample["loss_mask"]) == len("fine, thanks") + 1 for sample in samples)
+
+
+def test_requests_carry_the_specs_temperature_and_never_exceed_its_concurrency(tmp_path: Path) -> None:
+    server = ask(prepared(tmp_path, regenerate__temperature=0.7, regenerate__concurrency=2))
+    assert {request["temperature"] for request in server.requests} == {0.7}
+    assert server.most_in_flight <= 2
+
+
+def test_a_chat_is_asked_turn_by_turn_with_the_targets_own_answers_between(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path, heldout=8)
+    file = tmp_path / "data" / "prompts.jsonl"
+    row = {"id": "c", "kind": "chat", "split": "train", "hash": "c", "turns": ["Hi", "And?"], "system": "Be brief."}
+    file.write_text(json.dumps(row) + "\n" + file.read_text())
+    server = ask(ctx)
+    longest = max((request["messages"] for request in server.requests), key=len)
+    assert [message["content"] for message in longest] == ["Be brief.", "Hi", "fine, thanks", "And?"]
+    finish(ctx)
+    assert len(rows(tmp_path, "data/conversations.jsonl")[0]["messages"]) == 5
+
+
+def test_a_resume_asks_only_for_what_is_missing_even_after_a_torn_row(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    ask(ctx)
+    partial = tmp_path / "data" / "answers.part.jsonl"
+    whole = partial.read_bytes().splitlines(keepends=True)
+    partial.write_bytes(b"".join(whole[:6]) + whole[6][:20])
+    assert len(ask(ctx).requests) == 9 - 5
+    assert finish(ctx)["prompts"] == 9
+
+
+@pytest.mark.parametrize("change", [{"regenerate__temperature": 0.5}, {"regenerate__max_new_tokens": 7}])
+def test_answers_of_other_settings_are_not_reused(tmp_path: Path, change: dict[str, Any]) -> None:
+    ask(prepared(tmp_path))
+    assert len(ask(prepared(tmp_path, **change)).requests) == 9
+
+
+def test_other_layers_or_evaluation_settings_ask_for_nothing_again(tmp_path: Path) -> None:
+    ask(prepared(tmp_path))
+    assert ask(prepared(tmp_path, target__auxiliary_layers=[3, 10, 20], evaluate__max_new_tokens=9)).requests == []
+
+
+def test_a_partial_file_that_is_garbage_is_said_and_made_anew(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    (tmp_path / "data" / "answers.part.jsonl").write_bytes(b"\xff\xfe garbage\n")
+    assert len(ask(ctx).requests) == 9
+    assert "cannot be read" in (tmp_path / "events.jsonl").read_text()
+
+
+def test_a_prompt_that_the_server_refuses_is_left_out_and_said(tmp_path: Path) -> None:
+    def script(number: int, body: Mapping[str, Any]) -> Reply:
+        too_long = "Never asked" in body["messages"][-1]["content"]
+        return Reply(400, b'{"error": {"message": "prompt too long"}}') if too_long else answer(body)
+
+    ctx = prepared(tmp_path)
+    file = tmp_path / "data" / "prompts.jsonl"
+    more = {"id": "t", "kind": "k", "split": "train", "hash": "t", "turns": ["A short one"]}
+    file.write_text(file.read_text() + json.dumps(more) + "\n")
+    ask(ctx, script)
+    assert finish(ctx)["skipped"] == 1
+    assert "refuses 1 prompts, 'train-0' first" in (tmp_path / "events.jsonl").read_text()
+
+
+def test_a_passing_error_of_the_server_is_tried_again(tmp_path: Path) -> None:
+    ask(prepared(tmp_path), lambda number, body: Reply(503) if number == 1 else answer(body))
+    assert len(rows(tmp_path, "data/answers.part.jsonl")) == 1 + 9
+
+
+def test_prompts_that_stay_without_an_answer_end_the_stage_and_the_others_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3.engines.completions._BACKOFF_S", 0.0)
+
+    def script(number: int, body: Mapping[str, Any]) -> Reply:
+        return Reply(500, b"{}") if "sea in winter" in body["messages"][-1]["content"] else answer(body)
+
+    ctx = prepared(tmp_path)
+    with pytest.raises(StageError, match=r"1 of the prompts got no answer, 'held-3' first \(status 500.*tried 4 times"):
+        ask(ctx, script)
+    assert len(ask(ctx).requests) == 1
+
+
+def test_a_stop_keeps_what_has_come(tmp_path: Path) -> None:
+    stop = [False]
+
+    def script(number: int, body: Mapping[str, Any]) -> Reply:
+        stop[0] = number >= 3
+        return answer(body)
+
+    ctx = prepared(tmp_path, regenerate__concurrency=1, stop_requested=lambda: stop[0])
+    with pytest.raises(Stopped):
+        ask(ctx, script)
+    assert len(rows(tmp_path, "data/answers.part.jsonl")) > 1
+
+
+def test_a_dead_server_ends_the_stage_at_once_with_its_own_reason(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    prompts = read_rows(tmp_path / "data" / "prompts.jsonl")
+    answers = regenerate.Answers(ctx, prompts)
+    with FakeVllm(lambda number, body: Reply(close=True)) as server:
+        server.dead = "The plain vLLM server ended: out of memory."
+        with pytest.raises(StageError, match="out of memory"):
+            asyncio.run(regenerate.answer_all(ctx, server, prompts, answers))  # type: ignore[arg-type]
+
+
+def test_answers_that_repeat_one_token_are_said_and_kept_out_of_training_only(tmp_path: Path) -> None:
+    def script(number: int, body: Mapping[str, Any]) -> Reply:
+        broken = any(word in body["messages"][-1]["content"] for word in ("bicycle", "Short"))
+        return answer(body, "!" * 30 if broken else "fine, thanks")
+
+    ctx = prepared(tmp_path)
+    file = tmp_path / "data" / "prompts.jsonl"
+    more = {"id": "t", "kind": "k", "split": "train", "hash": "t", "turns": ["Short"]}
+    file.write_text(file.read_text() + json.dumps(more) + "\n")
+    ask(ctx, script)
+    figures = finish(ctx)
+    assert (figures["repeating"], figures["dropped"], figures["prompts"]) == (2, 1, 10)
+    assert [sample["id"] for sample in rows(tmp_path, "data/samples.jsonl") if sample["id"] in ("t", "held-1")] == ["held-1"]
+    assert "2 of 10 answers repeat single tokens" in (tmp_path / "events.jsonl").read_text()
+
+
+def test_a_run_with_nothing_left_to_train_on_is_an_error(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    ask(ctx, lambda number, body: answer(body, "!" * 30))
+    with pytest.raises(StageError, match="None of the 9 answers can be trained on"):
+        finish(ctx)
