@@ -39,16 +39,19 @@ def _number(value: object) -> float | None:
 
 
 def failure_words(view: RunView) -> str:
-    """Why the run failed, in one sentence: its last error event, or else what the runner derived."""
+    """Why the run failed, in one sentence: its last error event, or else what the runner derived and its last line of log."""
     if event := view.failure:
         return one_line(event.text)
     if view.summary is None:
         return ""
-    if view.summary.state_text:
-        return one_line(view.summary.state_text)
-    if view.summary.exit_signal:
-        return f"The run was ended by signal {view.summary.exit_signal}; the log says more."
-    return f"The run ended with code {view.summary.exit_code}; the log says more."
+    words = one_line(view.summary.state_text) or (
+        f"The run was ended by signal {view.summary.exit_signal}"
+        if view.summary.exit_signal
+        else f"The run ended with code {view.summary.exit_code}"
+    )
+    if view.state == "failed" and (said := next((line.strip() for line in reversed(view.log) if line.strip()), "")):
+        return f"{words}; its log ends with: {clean_line(said, 300)}"
+    return words
 
 
 def headline(view: RunView, now: float, stale: bool, width: int = 200) -> list[Text]:
