@@ -211,8 +211,11 @@ async def _paced(news: AsyncIterator[RunNewsView], every_s: float, tell: Callabl
 
 
 def _tell(talk: Talk, view: RunView) -> None:
-    if view.summary is not None and not view.ended:
-        talk.note(progress_line(view, time.time()))
+    if view.summary is None or view.ended:
+        return
+    now = time.time()
+    old = "" if talk.container.link.status == "up" or view.at is None else f"  (last heard {age_label(now - view.at)})"
+    talk.note(progress_line(view, now) + old)
 
 
 def _tell_events(talk: Talk, news: RunNewsView) -> None:

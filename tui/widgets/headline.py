@@ -54,8 +54,9 @@ def failure_words(view: RunView) -> str:
     return words
 
 
-def headline(view: RunView, now: float, stale: bool, width: int = 200) -> list[Text]:
-    """One to four lines; the first is kept within ``width`` by leaving out its end."""
+def headline(view: RunView, now: float, stale: bool, width: int = 200, link_problem: str = "") -> list[Text]:
+    """One to four lines; the first is kept within ``width`` by leaving out its end. ``link_problem`` says why nothing
+    new is heard, from the moment on that the link is gone."""
     run = view.summary
     symbol, word = STATE_WORDS.get(view.state, ("?", view.state))
     colour = STATE_COLOURS.get(view.state, MUTED)
@@ -87,7 +88,9 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200) -> list[T
             lines.append(Text.assemble(("Verdict  ", f"bold {GOOD}"), (verdict, TEXT)))
         if figures := figures_line(view.result, width - 9):
             lines.append(Text.assemble(("Figures  ", "bold"), (figures, MUTED)))
-    if view.problem:
+    if not view.ended and link_problem:
+        lines.append(Text(f"▲ {link_problem}", WARN))
+    elif view.problem:
         lines.append(Text(f"▲ {view.problem}", WARN))
     elif stale and not view.ended:
         lines.append(Text(f"▲ stale: last heard {age_label(None if view.at is None else now - view.at)}", WARN))
@@ -101,8 +104,8 @@ class Headline(Widget):
         super().__init__(id=id)
         self._lines: list[Text] = []
 
-    def show(self, view: RunView, now: float, stale: bool) -> None:
-        lines = headline(view, now, stale, self.content_size.width or 76)
+    def show(self, view: RunView, now: float, stale: bool, link_problem: str) -> None:
+        lines = headline(view, now, stale, self.content_size.width or 76, link_problem)
         if lines != self._lines:
             self._lines = lines
             self.refresh(layout=True)
