@@ -212,7 +212,7 @@ def follow(run_dir: Path, *, as_json: bool, every_s: float = 5.0) -> None:
     if as_json:
         typer.echo(result.model_dump_json(exclude={"v"}))
     else:
-        typer.echo(f"{run_dir.name}: {STATE_WORDS[summary.state]}. {result.verdict_text}")
+        typer.echo(f"{run_dir.name}: {STATE_WORDS[summary.state][1]}. {result.verdict_text}")
     if summary.state != "finished":
         typer.echo(f"Its log: {run_dir / 'attempts' / str(summary.attempt) / 'run.log'}", err=True)
         raise typer.Exit(EXIT_FAILED)

@@ -21,7 +21,7 @@ from typing import Any
 from eagle3 import __version__
 from eagle3.core.records import StageRecord
 from eagle3.core.spec import STAGES, RunSpec, hash_of
-from eagle3.core.wording import duration
+from eagle3.core.wording import duration_label
 from eagle3.journal import Journal
 from eagle3.runner import rundir
 from eagle3.stages.context import StageContext, StageError, Stopped
@@ -92,7 +92,7 @@ def work(run_dir: Path) -> int:
         finish(ctx, started)
     except Stopped:
         journal.event(
-            "stopped", f"Stopped in {stage} after {duration(time.time() - started)}; resume goes on from what is whole."
+            "stopped", f"Stopped in {stage} after {duration_label(time.time() - started)}; resume goes on from what is whole."
         )
         return EXIT_STOPPED
     except StageError as error:
@@ -146,7 +146,7 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
             "t": time.time(),
         },
     )
-    ctx.journal.event("stage-finished", f"{name} took {duration(seconds)}.", stage=name)
+    ctx.journal.event("stage-finished", f"{name} took {duration_label(seconds)}.", stage=name)
 
 
 def inputs_hash(ctx: StageContext, name: str, module: ModuleType) -> str:
@@ -227,7 +227,7 @@ def note(ctx: StageContext, result: dict[str, Any]) -> None:
         f"{ctx.spec.size} of {ctx.spec.target.name} on {ctx.spec.machine}: {result['verdict_text']}\n"
         f"Served acceptance length {served['accept_len']} over {served['drafts']} drafts on {served['prompts']} prompts; "
         f"simulated (held-out) {val['accept_len']}; untrained position 0 {result['untrained']['acc_pos'][0]}. "
-        f"Wall {duration(result['wall_s'])}.\n"
+        f"Wall {duration_label(result['wall_s'])}.\n"
     )
     for place in (ctx.run_dir, ctx.run_dir.parent.parent):
         with (place / "NOTES.md").open("a", encoding="utf-8") as file:
