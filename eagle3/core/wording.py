@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from eagle3.core.records import Progress, Result, RunSummary
+from eagle3.core.records import LIVE_STATES, Progress, Result, RunSummary
 from eagle3.core.spec import STAGES
 
 UNKNOWN = "–"
@@ -77,10 +77,14 @@ def progress(p: Progress) -> str:
 
 
 def progress_line(summary: RunSummary) -> str:
-    """One line for a terminal without a screen: state, stage count, progress."""
-    where = progress(summary.progress) if summary.progress and summary.progress.stage else "no progress yet"
+    """One line for a terminal without a screen: state, stages, and the progress of a run that goes on."""
     symbol, word = STATE_WORDS.get(summary.state, ("?", summary.state))
-    return f"{symbol} {word} · {summary.run_id} · {len(summary.stages)} of {len(STAGES)} stages done · {where}"
+    parts = [f"{symbol} {word}", summary.run_id, f"{len(summary.stages)} of {len(STAGES)} stages done"]
+    if summary.state in LIVE_STATES and summary.progress and summary.progress.stage:
+        parts.append(progress(summary.progress))
+    elif summary.stages and summary.state not in LIVE_STATES:
+        parts.append(f"{duration_label(sum(summary.stages.values()))} in stages")
+    return " · ".join(parts)
 
 
 def result_of(summary: RunSummary, result: dict[str, object] | None) -> Result:

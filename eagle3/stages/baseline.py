@@ -35,17 +35,17 @@ def measure(ctx: StageContext, server: RunningServer, *, stage: str = "regenerat
     compared = lossless_prompts(ctx, prompts)
     total = len(prompts) + len(compared)
     ctx.journal.restart_rate()
-    ctx.journal.progress(stage, 0, total, "prompts without a draft")
+    ctx.journal.progress(stage, 0, total, "prompts", reason="without a draft")
     warm_up(ctx, server, prompts)
     load = measure_load(
-        ctx, server, prompts, lambda n: ctx.journal.progress(stage, n, total, "prompts without a draft", force=False)
+        ctx, server, prompts, lambda n: ctx.journal.progress(stage, n, total, "prompts", reason="without a draft", force=False)
     )
     answers = measure_single_stream(
         ctx,
         server,
         compared,
         lossless_tokens(ctx),
-        lambda n: ctx.journal.progress(stage, len(prompts) + n, total, "prompts without a draft", force=False),
+        lambda n: ctx.journal.progress(stage, len(prompts) + n, total, "prompts", reason="without a draft", force=False),
     )
     found = {
         "v": 1,

@@ -36,8 +36,6 @@ SERVED = "evaluate/served.json"
 LOSSLESS = "evaluate/lossless.json"
 OUTPUTS = (SERVED, LOSSLESS)
 
-_UNIT = "prompts with the draft"
-
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What makes the stage run again when it changes."""
@@ -96,11 +94,13 @@ def measure_draft(ctx: StageContext, server: RunningServer, plain: dict[str, Any
     prompts = heldout_prompts(ctx, ctx.spec.evaluate.prompts)
     compared = baseline.lossless_prompts(ctx, prompts)
     total = len(prompts) + len(compared)
-    ctx.journal.progress(STAGE, 0, total, _UNIT)
+    ctx.journal.progress(STAGE, 0, total, "prompts", reason="with the draft")
     warm_up(ctx, server, prompts)
     # Read after the warm-up, so that it is in no figure.
     before = settled_counters(server)
-    load = measure_load(ctx, server, prompts, lambda n: ctx.journal.progress(STAGE, n, total, _UNIT, force=False))
+    load = measure_load(
+        ctx, server, prompts, lambda n: ctx.journal.progress(STAGE, n, total, "prompts", reason="with the draft", force=False)
+    )
     acceptance = between(before, settled_counters(server))
     if problems := acceptance.problems():
         ctx.journal.event("counters", " ".join(problems), level="warn")
@@ -109,10 +109,10 @@ def measure_draft(ctx: StageContext, server: RunningServer, plain: dict[str, Any
         server,
         compared,
         baseline.lossless_tokens(ctx),
-        lambda n: ctx.journal.progress(STAGE, len(prompts) + n, total, _UNIT, force=False),
+        lambda n: ctx.journal.progress(STAGE, len(prompts) + n, total, "prompts", reason="with the draft", force=False),
     )
     lossless = compare(baseline.answers_of(plain), answers, TIE_GAP[ctx.spec.target.dtype])
-    ctx.journal.progress(STAGE, total, total, _UNIT)
+    ctx.journal.progress(STAGE, total, total, "prompts", reason="with the draft")
     return acceptance, load, lossless
 
 
