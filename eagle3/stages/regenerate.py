@@ -13,11 +13,13 @@ from typing import Any
 
 from eagle3.core.spec import RunSpec, hash_of
 from eagle3.engines.completions import Completions, Failure, RequestFailed, run_bounded
+from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.rows import Row, append_row, read_rows, read_whole_rows, write_rows
 from eagle3.stages import samples
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.samples import Message, Template, Turn
+from eagle3.targets import model_dir
 
 OUTPUTS = ("data/conversations.jsonl", "data/samples.jsonl", "data/baseline.json")
 
@@ -38,6 +40,7 @@ def _answers_part(spec: RunSpec) -> dict[str, Any]:
     regenerate = spec.regenerate
     return {
         "target": spec.target.model_dump(exclude={"auxiliary_layers"}),
+        "model": fingerprint(model_dir(spec.target.model)),
         "max_new_tokens": regenerate.max_new_tokens,
         "temperature": regenerate.temperature,
         "seed": spec.data.seed,
