@@ -50,7 +50,8 @@ class CheckpointStore:
         self.keep_last = keep_last
 
     def save(self, step: int, weights: dict[str, torch.Tensor], state: dict[str, Any]) -> Checkpoint:
-        """Write ``step-<n>`` durably, then delete the oldest of ours beyond ``keep_last``.
+        """Write ``step-<n>`` durably, then delete the oldest of ours beyond ``keep_last``; those that cannot be gone on from
+        (of another signature) go first, however many steps they count.
 
         ``weights`` are stored as they are; ``state`` may hold tensors, numbers, strings, lists and dicts.
         """
@@ -86,13 +87,17 @@ class CheckpointStore:
             name = _NAME.fullmatch(path.name)
             if name is None or path.is_symlink() or not path.is_dir():
                 continue
-            marker = rundir.read_json(path / MARKER, default={})
+            marker = rundir.read_object(path / MARKER)
             if marker.get("kind") == KIND and marker.get("step") == int(name[1]):
                 found.append((int(name[1]), path))
         return found
 
     def _keep_last(self) -> None:
-        for _, path in sorted(self._ours(), reverse=True)[self.keep_last :]:
+        def worth(own: tuple[int, Path]) -> tuple[bool, int]:
+            step, path = own
+            return rundir.read_object(path / MARKER).get("signature") == self.signature, step
+
+        for _, path in sorted(self._ours(), key=worth, reverse=True)[self.keep_last :]:
             shutil.rmtree(path)
 
     def _sweep(self) -> None:

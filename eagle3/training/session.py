@@ -162,7 +162,8 @@ class Session:
         ctx = self.ctx
         made_from = {
             name: hashlib.sha256((ctx.run_dir / name).read_bytes()).hexdigest()
-            for name in ("data/samples.jsonl", "vocabulary/d2t.npy")
+            for name in ("data/samples.jsonl", "vocabulary/d2t.npy", "states/manifest.jsonl")
+            if (ctx.run_dir / name).is_file()
         }
         return hash_of({"spec": stage.spec_part(ctx.spec), "files": made_from})
 

@@ -180,3 +180,13 @@ def test_a_loss_that_is_not_finite_stops_the_training_and_keeps_the_checkpoint(t
     kept = sorted((ctx.run_dir / "train" / "checkpoints").glob("step-*"))
     assert kept
     assert all(tensor.isfinite().all() for tensor in load_file(kept[-1] / "weights.safetensors").values())
+
+
+def test_states_that_were_made_again_start_anew(toy_run: Callable[..., StageContext]) -> None:
+    ctx = toy_run(max_steps=4)
+    manifest = ctx.run_dir / "states" / "manifest.jsonl"
+    manifest.write_text('{"index": 0, "sha256": "a"}\n')
+    train.run(ctx)
+    assert train.run(toy_run(max_steps=4))["resumed_from"] == 4
+    manifest.write_text('{"index": 0, "sha256": "b"}\n')
+    assert train.run(toy_run(max_steps=4))["resumed_from"] is None
