@@ -41,6 +41,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     )
     from eagle3.training.session import Session
 
+    ctx.check_stop()  # a stop may have come while the packages loaded
     session = Session(ctx)
     ctx.journal.log(f"Ready to train after {time.monotonic() - began:.0f} s.")
     return session.run()
