@@ -95,7 +95,7 @@ def key(ctx: StageContext, prompts: list[Prompt]) -> str:
     server = spec.server.model_dump(exclude={"port", "start_timeout_s"})
     target = spec.target.model_dump(include={"name", "model", "dtype", "max_model_len"})
     evaluate = spec.evaluate.model_dump(include={"concurrency", "max_new_tokens", "lossless_prompts"})
-    asked = [[prompt.id, prompt.text] for prompt in prompts]
+    asked = [[prompt.id, *prompt.messages] for prompt in prompts]
     return hash_of(
         {
             "target": target,

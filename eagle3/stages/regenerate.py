@@ -60,9 +60,11 @@ def run(ctx: StageContext) -> dict[str, Any]:
     # Imported here: the module belongs to the evaluation, which measures the same server with and without a draft.
     from eagle3.stages import baseline
 
-    measured = baseline.load(ctx)
-    if not missing and measured is not None:
-        return write_outputs(ctx, prompts, answers, template) | _baseline_figures(measured)
+    if not missing:
+        # First the conversations: which prompts the baseline is measured on follows from them.
+        figures = write_outputs(ctx, prompts, answers, template)
+        if (measured := baseline.load(ctx)) is not None:
+            return figures | _baseline_figures(measured)
     with VllmServer(ctx, "plain") as server:
         began = time.monotonic()
         tokens = asyncio.run(answer_all(ctx, server, missing, answers)) if missing else 0
