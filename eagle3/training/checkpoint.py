@@ -59,11 +59,16 @@ class CheckpointStore:
         self._sweep()
         partial = self.folder / f".partial-step-{step}"
         partial.mkdir()
-        save_file({name: tensor.detach().contiguous().cpu() for name, tensor in weights.items()}, partial / "weights.safetensors")
-        torch.save(state, partial / "state.pt")
-        files = {path.name: _seal(path) for path in sorted(partial.iterdir())}
-        marker = {"v": 1, "kind": KIND, "step": step, "signature": self.signature, "files": files, "t": time.time()}
-        rundir.write_json(partial / MARKER, marker)
+        try:
+            save_file({name: part.detach().contiguous().cpu() for name, part in weights.items()}, partial / "weights.safetensors")
+            torch.save(state, partial / "state.pt")
+            files = {path.name: _seal(path) for path in sorted(partial.iterdir())}
+            marker = {"v": 1, "kind": KIND, "step": step, "signature": self.signature, "files": files, "t": time.time()}
+            rundir.write_json(partial / MARKER, marker)
+        except BaseException:
+            # On a full disk it would take the room in which the failure could be told.
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
         final = self.folder / f"step-{step}"
         if final.exists():
             self._clear_the_way(final)
