@@ -78,6 +78,8 @@ def work(run_dir: Path) -> int:
     stage = "start"
     try:
         spec = read_spec(run_dir / "spec.toml")
+        for record in run_dir.glob("servers/*.json"):  # of an attempt that was killed
+            record.unlink()
         stop = StopFlag(run_dir, attempt)
         stop.install()
         worker_python = spec.worker_python or sys.executable

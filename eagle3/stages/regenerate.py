@@ -101,6 +101,10 @@ class Answers:
         append_row(self.path, row)
         self._by_key[row["key"]] = row
 
+    def any(self) -> bool:
+        """Whether a prompt has an answer that is more than a refusal."""
+        return any("refused" not in row for row in self._by_key.values())
+
     def of(self, prompt: Row) -> Row:
         return self._by_key[_key(prompt)]
 
@@ -180,6 +184,13 @@ def _settle(ctx: StageContext, failures: Sequence[Failure[Row]], answers: Answer
             f"{len(failed)} of the prompts got no answer, '{first.item['id']}' first ({first.error}); "
             "resume the run to ask for these alone.",
             detail="\n".join(f"{failure.item['id']}: {failure.error}" for failure in failed[:50]),
+        )
+    if refused and not answers.any():
+        # Then it is not the prompts. Nothing is put down, so that a resume asks again.
+        first = refused[0]
+        raise StageError(
+            f"The server refuses every prompt, '{first.item['id']}' first ({first.error}); "
+            "correct target.max_model_len, regenerate.max_new_tokens or server.args, and start a run with them."
         )
     for failure in refused:
         answers.add(failure.item, {"refused": str(failure.error)})
