@@ -8,20 +8,12 @@ from __future__ import annotations
 import math
 import re
 
-UNKNOWN = "–"
+from eagle3.core.wording import STATE_WORDS, UNKNOWN, bytes_label, duration_label, rate_label
 
-STATE_WORDS: dict[str, tuple[str, str]] = {
-    "starting": ("◌", "starting"),
-    "running": ("●", "running"),
-    "unsupervised": ("◐", "running, unsupervised"),
-    "stalled": ("▲", "stalled"),
-    "finished": ("✓", "finished"),
-    "failed": ("✗", "failed"),
-    "stopped": ("■", "stopped"),
-    "lost": ("○", "lost"),
-    "unknown": ("?", "unknown"),
-}
-"""Run state -> symbol and word."""
+__all__ = [
+    "CHECK_WORDS", "LINK_WORDS", "STATE_WORDS", "UNKNOWN", "age_label", "bar", "bytes_label", "clean_line", "count_label",
+    "duration_label", "fit", "number_label", "one_line", "pair_label", "rate_label", "share", "short_duration", "state_label",
+]  # fmt: skip
 
 LINK_WORDS: dict[str, tuple[str, str]] = {
     "connecting": ("◌", "connecting"),
@@ -73,19 +65,6 @@ def state_label(state: str) -> str:
     return " ".join(STATE_WORDS.get(state, ("?", state or "unknown")))
 
 
-def bytes_label(count: float | None) -> str:
-    """Bytes in binary units with three figures at most: "512 B", "1.5 GiB", "141 GiB"."""
-    if count is None or not math.isfinite(count):
-        return UNKNOWN
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1000 or unit == "TiB":
-            digits = 0 if unit == "B" or abs(value) >= 100 else 1
-            return f"{value:.{digits}f} {unit}"
-        value /= 1024
-    raise AssertionError("unreachable")
-
-
 def pair_label(used: float | None, total: float | None) -> str:
     """Two amounts in the unit of the second: "96 / 141 GiB"."""
     if used is None or total is None or total <= 0:
@@ -98,23 +77,6 @@ def pair_label(used: float | None, total: float | None) -> str:
         scale *= 1024
     digits = 0 if value >= 100 or unit == "B" else 1
     return f"{used / scale:.{digits}f} / {value:.{digits}f} {unit}"
-
-
-def duration_label(seconds: float | None) -> str:
-    """A duration with its two largest units: "8 s", "3 min 05 s", "2 h 10 min", "4 d 3 h"."""
-    if seconds is None or not math.isfinite(seconds):
-        return UNKNOWN
-    total = max(0, round(seconds))
-    if total < 60:
-        return f"{total} s"
-    minutes, rest = divmod(total, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes:02d} min"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h"
 
 
 def short_duration(seconds: float | None) -> str:
@@ -151,15 +113,6 @@ def number_label(value: float | None, digits: int = 2) -> str:
 def count_label(value: float | None) -> str:
     """A count with thousands separated: "5,000"."""
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:,.0f}"
-
-
-def rate_label(rate: float | None, unit: str) -> str:
-    """Units per second, or seconds per unit where it is slow: "12.4 prompts/s", "1.2 s per step"."""
-    if rate is None or not math.isfinite(rate) or rate <= 0:
-        return ""
-    if rate >= 1:
-        return f"{rate:,.0f} {unit}/s" if rate >= 100 else f"{rate:.1f} {unit}/s"
-    return f"{duration_label(1 / rate) if rate < 0.1 else f'{1 / rate:.1f} s'} per {unit.removesuffix('s')}"
 
 
 def share(part: float | None, whole: float | None) -> float | None:

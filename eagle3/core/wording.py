@@ -1,66 +1,90 @@
-"""The same words for the same thing wherever a person reads it: durations, sizes, states, progress lines."""
+"""The same words for the same thing wherever a person reads it: durations, sizes, rates, states, progress lines."""
 
 from __future__ import annotations
 
-from eagle3.core.records import Progress, Result, RunSummary
+import math
 
-STATE_WORDS = {
-    "starting": "starting",
-    "running": "running",
-    "unsupervised": "running, unsupervised",
-    "stalled": "stalled",
-    "finished": "finished",
-    "failed": "failed",
-    "stopped": "stopped",
-    "lost": "lost at a restart, resumable",
-    "unknown": "ended, exit unknown",
+from eagle3.core.records import LIVE_STATES, Progress, Result, RunSummary
+from eagle3.core.spec import STAGES
+
+UNKNOWN = "–"
+"""Stands where there is no figure."""
+
+STATE_WORDS: dict[str, tuple[str, str]] = {
+    "starting": ("◌", "starting"),
+    "running": ("●", "running"),
+    "unsupervised": ("◐", "running, unsupervised"),
+    "stalled": ("▲", "stalled"),
+    "finished": ("✓", "finished"),
+    "failed": ("✗", "failed"),
+    "stopped": ("■", "stopped"),
+    "lost": ("○", "lost"),
+    "unknown": ("?", "unknown"),
 }
+"""Run state -> symbol and word."""
 
 
-def duration(seconds: float | None) -> str:
-    """``95`` → ``1 min 35 s``; ``None`` → ``–``."""
-    if seconds is None:
-        return "–"
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    minutes, secs = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {secs:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min"
-
-
-def size(count: float | None) -> str:
-    """Bytes in binary units: ``1536`` → ``1.5 KiB``; ``None`` → ``–``."""
-    if count is None:
-        return "–"
-    value, unit = float(count), "B"
+def bytes_label(count: float | None) -> str:
+    """Bytes in binary units with three figures at most: "512 B", "1.5 GiB", "141 GiB"."""
+    if count is None or not math.isfinite(count):
+        return UNKNOWN
+    value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024 or unit == "TiB":
-            break
+        if abs(value) < 1000 or unit == "TiB":
+            digits = 0 if unit == "B" or abs(value) >= 100 else 1
+            return f"{value:.{digits}f} {unit}"
         value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def duration_label(seconds: float | None) -> str:
+    """A duration with its two largest units: "8 s", "3 min 05 s", "2 h 10 min", "4 d 3 h"."""
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    total = max(0, round(seconds))
+    if total < 60:
+        return f"{total} s"
+    minutes, rest = divmod(total, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes:02d} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
+
+
+def rate_label(rate: float | None, unit: str) -> str:
+    """Units per second, or seconds per unit where it is slow: "12.4 prompts/s", "1.2 s per step"."""
+    if rate is None or not math.isfinite(rate) or rate <= 0:
+        return ""
+    if rate >= 1:
+        return f"{rate:,.0f} {unit}/s" if rate >= 100 else f"{rate:.1f} {unit}/s"
+    return f"{duration_label(1 / rate) if rate < 0.1 else f'{1 / rate:.1f} s'} per {unit.removesuffix('s')}"
 
 
 def progress(p: Progress) -> str:
     """``train 42/180 steps · 1.2 steps/s · 2 min 05 s left``."""
     count = f"{p.done:g}" if p.total is None else f"{p.done:g}/{p.total:g}"
     parts = [f"{p.stage} {count} {p.unit}".strip()]
-    if p.rate:
-        parts.append(f"{p.rate:.3g} {p.unit}/s".replace(" /s", "/s"))
+    if rate := rate_label(p.rate, p.unit):
+        parts.append(rate)
     if p.eta_s is not None:
-        parts.append(f"{duration(p.eta_s)} left")
+        parts.append(f"{duration_label(p.eta_s)} left")
     if p.reason:
         parts.append(p.reason)
     return " · ".join(parts)
 
 
 def progress_line(summary: RunSummary) -> str:
-    """One line for a terminal without a screen: state, stage count, progress."""
-    where = progress(summary.progress) if summary.progress and summary.progress.stage else "no progress yet"
-    state = STATE_WORDS.get(summary.state, summary.state)
-    return f"{summary.run_id} [{state}] {len(summary.stages)} of 7 stages done · {where}"
+    """One line for a terminal without a screen: state, stages, and the progress of a run that goes on."""
+    symbol, word = STATE_WORDS.get(summary.state, ("?", summary.state))
+    parts = [f"{symbol} {word}", summary.run_id, f"{len(summary.stages)} of {len(STAGES)} stages done"]
+    if summary.state in LIVE_STATES and summary.progress and summary.progress.stage:
+        parts.append(progress(summary.progress))
+    elif summary.stages and summary.state not in LIVE_STATES:
+        parts.append(f"{duration_label(sum(summary.stages.values()))} in stages")
+    return " · ".join(parts)
 
 
 def result_of(summary: RunSummary, result: dict[str, object] | None) -> Result:

@@ -15,6 +15,7 @@ from eagle3.core.acceptance import Acceptance, between
 from eagle3.core.lossless import TIE_GAP, Lossless, compare
 from eagle3.core.spec import RunSpec, hash_of
 from eagle3.core.verdict import Evidence, Verdict, judge
+from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.runner import rundir
 from eagle3.stages import baseline
@@ -29,14 +30,13 @@ from eagle3.stages.serving import (
     settled_counters,
     warm_up,
 )
+from eagle3.targets import model_dir
 from eagle3.versions import versions_here
 
 STAGE = "evaluate"
 SERVED = "evaluate/served.json"
 LOSSLESS = "evaluate/lossless.json"
 OUTPUTS = (SERVED, LOSSLESS)
-
-_UNIT = "prompts with the draft"
 
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
@@ -45,6 +45,7 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
         "evaluate": spec.evaluate.model_dump(),
         "server": spec.server.model_dump(exclude={"port", "start_timeout_s"}),
         "target": spec.target.model_dump(),
+        "model": fingerprint(model_dir(spec.target.model)),
         "device": spec.device,
     }
 
@@ -96,11 +97,13 @@ def measure_draft(ctx: StageContext, server: RunningServer, plain: dict[str, Any
     prompts = heldout_prompts(ctx, ctx.spec.evaluate.prompts)
     compared = baseline.lossless_prompts(ctx, prompts)
     total = len(prompts) + len(compared)
-    ctx.journal.progress(STAGE, 0, total, _UNIT)
+    ctx.journal.progress(STAGE, 0, total, "prompts", reason="with the draft")
     warm_up(ctx, server, prompts)
     # Read after the warm-up, so that it is in no figure.
     before = settled_counters(server)
-    load = measure_load(ctx, server, prompts, lambda n: ctx.journal.progress(STAGE, n, total, _UNIT, force=False))
+    load = measure_load(
+        ctx, server, prompts, lambda n: ctx.journal.progress(STAGE, n, total, "prompts", reason="with the draft", force=False)
+    )
     acceptance = between(before, settled_counters(server))
     if problems := acceptance.problems():
         ctx.journal.event("counters", " ".join(problems), level="warn")
@@ -109,10 +112,10 @@ def measure_draft(ctx: StageContext, server: RunningServer, plain: dict[str, Any
         server,
         compared,
         baseline.lossless_tokens(ctx),
-        lambda n: ctx.journal.progress(STAGE, len(prompts) + n, total, _UNIT, force=False),
+        lambda n: ctx.journal.progress(STAGE, len(prompts) + n, total, "prompts", reason="with the draft", force=False),
     )
     lossless = compare(baseline.answers_of(plain), answers, TIE_GAP[ctx.spec.target.dtype])
-    ctx.journal.progress(STAGE, total, total, _UNIT)
+    ctx.journal.progress(STAGE, total, total, "prompts", reason="with the draft")
     return acceptance, load, lossless
 
 

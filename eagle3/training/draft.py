@@ -21,7 +21,8 @@ def build(spec: RunSpec, model_dir: Path, vocabulary_dir: Path) -> Eagle3DraftMo
 
     The projection of the auxiliary states starts as the identity on the deepest of them, plus the usual random weights:
     what the target is about to say is then in the draft's hidden state from the first step on, and short trainings end
-    a third better (held-out position 0 after 100 steps of 256 tokens: 0.19 against 0.14).
+    better (held-out position 0 after 100 steps of 256 tokens, one seed, ``fc_norm`` in place of ``norm_before_fc``: 0.19
+    against 0.14 of some 1,400 tokens).
     """
     set_seed(spec.train.seed)
     # It tells which file it reads, and warns of a head that is tied to the embeddings.
@@ -63,6 +64,17 @@ def save(model: Eagle3DraftModel, folder: Path, dtype: torch.dtype) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     state = {name: value.to(dtype) if value.is_floating_point() else value for name, value in model.state_dict().items()}
     transformers.utils.logging.disable_progress_bar()
+    try:
+        _write(model, state, dtype, aside)
+    except BaseException:
+        # On a full disk it would take the room in which the failure could be told.
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+    aside.rename(folder)
+
+
+def _write(model: Eagle3DraftModel, state: dict[str, torch.Tensor], dtype: torch.dtype, aside: Path) -> None:
     model.save_pretrained(aside, state_dict=state)
     config = rundir.read_object(aside / "config.json")
     # transformers takes the config's class for code of the user's and adds it; nobody who loads the draft should run it.
@@ -70,5 +82,3 @@ def save(model: Eagle3DraftModel, folder: Path, dtype: torch.dtype) -> None:
     (aside / "config.py").unlink(missing_ok=True)
     # save_pretrained writes the dtype of the model in memory, not of what is on disk.
     rundir.write_json(aside / "config.json", config | {"dtype": str(dtype).removeprefix("torch.")})
-    shutil.rmtree(folder, ignore_errors=True)
-    aside.rename(folder)

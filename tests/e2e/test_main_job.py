@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 from safetensors import safe_open
-from tests.support.sshd import Sshd
-from tests.support.waiting import until
 
 from eagle3.core.presets import resolve
 from eagle3.core.spec import STAGES
 from eagle3.targets import obtain
 from remote.container import Container, RowTable, Settings
+from tests.support.sshd import Sshd
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -7,6 +7,7 @@ import re
 import pytest
 from textual.widgets import Button, Input, Select
 
+from eagle3.core import presets
 from remote.errors import ContainerError
 from tests.tui.conftest import MakeApp
 from tests.tui.support.container import FakeContainer
@@ -14,6 +15,7 @@ from tests.tui.support.driving import seen, until, until_seen
 from tui.screens.confirm import Confirm
 
 SIZES = [(80, 24), (120, 40)]
+PILOT, SMOKE = (presets.resolve(size, "smollm2-135m", "cpu") for size in ("pilot", "smoke"))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -24,7 +26,13 @@ async def test_p_launches_the_pilot_after_one_confirmation(
         await until_seen(pilot, "none yet")
         await pilot.press("p")
         screen = await until_seen(pilot, "Launch the pilot?")
-        for text in ("box", "smollm2-135m", "64 prompts", "180 steps", "~/eagle3", "37.0 GiB free"):
+        for text in (
+            "box",
+            "smollm2-135m",
+            f"{PILOT.data.train_prompts} prompts",
+            f"{PILOT.train.max_steps} steps",
+            "37.0 GiB free",
+        ):
             assert text in screen
         match = re.search(r"pilot-\d{8}-\d{6}-[a-z0-9]{4}", screen)
         assert match is not None
@@ -106,7 +114,7 @@ async def test_what_is_wrong_is_said_while_typing_and_nothing_launches(container
         await pilot.press("ctrl+l")
         assert container.launches == []
         await pilot.press("home", "delete")
-        await until_seen(pilot, "1 steps of 512 tokens")
+        await until_seen(pilot, f"1 steps of {PILOT.train.pack_tokens} tokens")
         assert "is not a whole number" not in seen(pilot.app)  # type: ignore[arg-type]
 
 
@@ -116,7 +124,7 @@ async def test_the_form_launches_what_it_says(container: FakeContainer, make_app
         await pilot.press("3")
         await until_seen(pilot, "New run")
         pilot.app.screen.query_one("#size", Select).value = "smoke"
-        await until_seen(pilot, "16 prompts to train on")
+        await until_seen(pilot, f"{SMOKE.data.train_prompts} prompts to train on")
         pilot.app.screen.query_one("#train_prompts", Input).focus()
         await pilot.press(*"17", "enter")
         await until_seen(pilot, "Launch the smoke?", "17 prompts")

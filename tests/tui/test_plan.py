@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from eagle3.core import presets
 from eagle3.core.presets import SpecError
 from eagle3.core.records import Disk, Probe
 from eagle3.core.spec import STAGES
@@ -18,8 +19,7 @@ def choices(**values: str) -> Choices:
 
 
 def test_empty_fields_leave_the_presets_numbers() -> None:
-    spec = resolve(choices())
-    assert (spec.size, spec.data.train_prompts, spec.train.max_steps) == ("pilot", 64, 180)
+    assert resolve(choices()) == presets.resolve("pilot", "smollm2-135m", "cpu")
 
 
 def test_typed_fields_override_the_preset() -> None:

@@ -11,6 +11,9 @@ from tui.formats import STATE_WORDS, age_label, clean_line, number_label, one_li
 from tui.state import RunView
 from tui.themes.palette import BAD, GOOD, MUTED, STATE_COLOURS, TEXT, WARN
 
+VERDICT_COLOURS = {"useful": GOOD, "broken": BAD}
+"""Every other verdict wants attention; the sentence says what it is."""
+
 
 def figures_line(result: Result, width: int = 200) -> str:
     """The figures of a finished run in one line, in few words where ``width`` is small. Simulated and served lengths
@@ -85,7 +88,8 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200, link_prob
     if view.result is not None and view.state == "finished":
         verdict = one_line(view.result.verdict_text) or one_line(view.result.verdict)
         if verdict:
-            lines.append(Text.assemble(("Verdict  ", f"bold {GOOD}"), (verdict, TEXT)))
+            colour = VERDICT_COLOURS.get(view.result.verdict, WARN)
+            lines.append(Text.assemble(("Verdict  ", f"bold {colour}"), (verdict, TEXT)))
         if figures := figures_line(view.result, width - 9):
             lines.append(Text.assemble(("Figures  ", "bold"), (figures, MUTED)))
     if not view.ended and link_problem:
