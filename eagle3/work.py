@@ -24,12 +24,8 @@ from pydantic import ValidationError
 from eagle3 import __version__
 from eagle3.core.records import StageRecord
 from eagle3.core.spec import STAGES, RunSpec, hash_of
-<<<<<<< HEAD
 from eagle3.core.wording import duration_label
-=======
-from eagle3.core.wording import duration
 from eagle3.failures import explain, read_spec
->>>>>>> refs/heads/review-pipeline
 from eagle3.journal import Journal
 from eagle3.runner import rundir
 from eagle3.stages.context import StageContext, StageError, Stopped
