@@ -11,7 +11,7 @@ import secrets
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,9 @@ from eagle3.core.presets import SpecError, parse_override, resolve
 from eagle3.core.records import LIVE_STATES, RunSummary
 from eagle3.core.spec import RunSpec
 from eagle3.core.wording import STATE_WORDS, progress_line, result_of
+
+if TYPE_CHECKING:
+    from eagle3.runner.errors import VerbError
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 
@@ -33,6 +36,8 @@ Target = Annotated[str, typer.Option(help="preset of the target model")]
 Machine = Annotated[str, typer.Option(help="preset of the machine")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="override a field; repeatable")]
 
+PATH_FIELDS = frozenset({"data.prompts", "target.model"})
+
 DEFAULT_WORKSPACE = "~/eagle3"
 
 
@@ -44,12 +49,19 @@ def fail(text: str, code: int = EXIT_FAILED, *, as_json: bool = False) -> typer.
     return typer.Exit(code)
 
 
-def spec_of(size: str, target: str, machine: str, overrides: list[str] | None, **more: Any) -> RunSpec:
+def spec_of(size: str, target: str, machine: str, overrides: list[str] | None, *, as_json: bool, **more: Any) -> RunSpec:
     try:
-        pairs = dict(parse_override(text) for text in overrides or [])
+        pairs = {field: from_here(field, value) for field, value in map(parse_override, overrides or [])}
         return resolve(size, target, machine, {**more, **pairs})
     except SpecError as error:
-        raise fail(str(error), EXIT_USAGE) from error
+        raise fail(str(error), EXIT_USAGE, as_json=as_json) from error
+
+
+def from_here(field: str, value: Any) -> Any:
+    """A path of this command line, made absolute: the worker runs in another folder."""
+    if field in PATH_FIELDS and isinstance(value, str) and not value.startswith("~") and Path(value).exists():
+        return str(Path(value).absolute())
+    return value
 
 
 @app.command()
@@ -64,7 +76,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Start a run, then follow it; hanging up ends only the follower."""
-    spec = spec_of(size, target, machine, overrides, workspace=workspace)
+    spec = spec_of(size, target, machine, overrides, as_json=as_json, workspace=workspace)
     name = run_id or new_run_id(spec, time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2))
     start(spec.workspace, name, spec, resume=False, detach=detach, as_json=as_json)
 
@@ -77,11 +89,13 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Start the next attempt of a run that has ended; finished stages are not repeated."""
-    spec_file = directory(workspace, run_id) / "spec.toml"
+    from eagle3.failures import read_spec
+    from eagle3.stages.context import StageError
+
     try:
-        spec = RunSpec.from_toml(spec_file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise fail(f"{spec_file} cannot be read: {error.strerror}.", as_json=as_json) from error
+        spec = read_spec(directory(workspace, run_id, as_json=as_json) / "spec.toml")
+    except StageError as error:
+        raise fail(str(error), as_json=as_json) from error
     start(workspace, run_id, spec, resume=True, detach=detach, as_json=as_json)
 
 
@@ -93,21 +107,16 @@ def stop(
     as_json: Json = False,
 ) -> None:
     """Stop a run: now (TERM, grace, KILL) or after its next checkpoint."""
-    from eagle3.runner import verbs
-
     if mode not in ("now", "after-checkpoint"):
         raise fail(f"'{mode}' is not a way to stop; say --mode now or --mode after-checkpoint.", EXIT_USAGE, as_json=as_json)
-    try:
-        reply = verbs.handle("stop", {"workspace": workspace, "run_id": run_id, "mode": mode, "actor": actor()})
-    except verbs.VerbError as error:
-        raise fail(str(error), as_json=as_json) from error
+    reply = ask("stop", {"workspace": workspace, "run_id": run_id, "mode": mode, "actor": actor()}, as_json=as_json)
     typer.echo(json.dumps(reply) if as_json else f"Asked {run_id} to stop ({mode}).")
 
 
 @app.command()
 def status(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: Json = False) -> None:
     """What is known of one run."""
-    summary = summary_of(directory(workspace, run_id))
+    summary = summary_of(directory(workspace, run_id, as_json=as_json))
     if as_json:
         typer.echo(summary.model_dump_json())
         return
@@ -119,9 +128,7 @@ def status(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: Jso
 @app.command("ls")
 def list_runs(workspace: Workspace = DEFAULT_WORKSPACE, as_json: Json = False) -> None:
     """Every run of a workspace, newest first."""
-    from eagle3.runner import verbs
-
-    runs = [RunSummary.model_validate(r) for r in verbs.handle("list", {"workspace": workspace})["runs"]]
+    runs = [RunSummary.model_validate(r) for r in ask("list", {"workspace": workspace}, as_json=as_json)["runs"]]
     if as_json:
         typer.echo(json.dumps([r.model_dump() for r in runs]))
         return
@@ -140,7 +147,7 @@ def spec(
     as_json: Json = False,
 ) -> None:
     """The resolved RunSpec, as a run would be started with it."""
-    resolved = spec_of(size, target, machine, overrides)
+    resolved = spec_of(size, target, machine, overrides, as_json=as_json)
     typer.echo(resolved.model_dump_json() if as_json else resolved.to_toml())
 
 
@@ -167,8 +174,6 @@ def work(run_dir: Path) -> None:
 
 def start(workspace: str, run_id: str, spec: RunSpec, *, resume: bool, detach: bool, as_json: bool) -> None:
     """Launch or resume through the runner, then follow."""
-    from eagle3.runner import verbs
-
     # The worker must find this very package, installed or not.
     home = str(Path(__file__).resolve().parent.parent)
     request = {
@@ -180,10 +185,7 @@ def start(workspace: str, run_id: str, spec: RunSpec, *, resume: bool, detach: b
         "actor": actor(),
         "resume": resume,
     }
-    try:
-        ack = verbs.handle("launch", request)
-    except verbs.VerbError as error:
-        raise fail(str(error), as_json=as_json) from error
+    ack = ask("launch", request, as_json=as_json)
     run_dir = Path(ack["run_dir"])
     typer.echo(
         f"{run_id} {'goes on' if resume else 'has started'} in {run_dir} (attempt {ack['attempt']}).", err=detach and as_json
@@ -218,17 +220,34 @@ def follow(run_dir: Path, *, as_json: bool, every_s: float = 5.0) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def directory(workspace: str, run_id: str) -> Path:
+def directory(workspace: str, run_id: str, *, as_json: bool) -> Path:
     """A run's folder; ends the command with one sentence where there is none."""
     from eagle3.runner import rundir
+    from eagle3.runner.errors import VerbError
 
     try:
         path = rundir.run_path(workspace, run_id)
-    except ValueError as error:
-        raise fail(str(error), EXIT_USAGE) from error
+    except VerbError as error:
+        raise refused(error, as_json=as_json) from error
     if not path.is_dir():
-        raise fail(f"There is no run {run_id} in {workspace}; `eagle3 ls` shows the runs.")
+        raise fail(f"There is no run {run_id} in {workspace}; `eagle3 ls` shows the runs.", as_json=as_json)
     return Path(path)
+
+
+def ask(verb: str, args: dict[str, Any], *, as_json: bool) -> dict[str, Any]:
+    """The runner's answer; ends the command with its sentence and the next step where it refuses."""
+    from eagle3.runner import verbs
+
+    try:
+        return verbs.handle(verb, args)
+    except verbs.VerbError as error:
+        raise refused(error, as_json=as_json) from error
+
+
+def refused(error: VerbError, *, as_json: bool) -> typer.Exit:
+    """What the runner refuses, with its remedy: exit code 2 where the command was wrong, 1 otherwise."""
+    code = EXIT_USAGE if error.code == "usage" else EXIT_FAILED
+    return fail(f"{error.text} {error.remedy}".strip(), code, as_json=as_json)
 
 
 def summary_of(run_dir: Path) -> RunSummary:

@@ -35,7 +35,8 @@ class StateError(ValueError):
 
 @dataclass(frozen=True)
 class StateRow:
-    """A row of the manifest. ``made_of`` is the SHA-256 of the token ids, so that a file of other tokens is never taken."""
+    """A row of the manifest. ``made_of`` is the SHA-256 of the token ids and of what made the states (target, layers), so
+    that a file of other tokens, of another model or of other layers is never taken."""
 
     index: int
     id: str
@@ -47,14 +48,16 @@ class StateRow:
 
 
 class StateStore:
-    """The folder ``states`` of a run, for one list of layers of one target."""
+    """The folder ``states`` of a run, for one list of layers of one target. ``made_with`` is a hash of whatever else the
+    states depend on: those of another one are made again."""
 
-    def __init__(self, folder: Path, *, layers: Sequence[int], hidden_size: int) -> None:
+    def __init__(self, folder: Path, *, layers: Sequence[int], hidden_size: int, made_with: str = "") -> None:
         self.folder = folder
         self.manifest = folder / "manifest.jsonl"
         self.raw = folder / "raw"
         self._layers = list(layers)
         self._hidden_size = hidden_size
+        self._made_with = made_with
         folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, index: int) -> Path:
@@ -101,7 +104,7 @@ class StateStore:
         good: dict[int, StateRow] = {}
         for sample in samples:
             row = recorded.get(sample["index"])
-            if row is not None and row.made_of == ids_hash(sample["input_ids"]) and self._intact(row):
+            if row is not None and row.made_of == self._made_of(sample) and self._intact(row):
                 good[row.index] = row
         for file in self.folder.glob("hs_*"):
             if file.name not in {self.path(index).name for index in good}:
@@ -129,10 +132,14 @@ class StateStore:
     def _record(self, sample: Row, content: bytes) -> StateRow:
         row = StateRow(
             index=sample["index"], id=sample["id"], split=sample["split"], tokens=len(sample["input_ids"]),
-            bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), made_of=ids_hash(sample["input_ids"]),
+            bytes=len(content), sha256=hashlib.sha256(content).hexdigest(), made_of=self._made_of(sample),
         )  # fmt: skip
         append_row(self.manifest, asdict(row))
         return row
+
+    def _made_of(self, sample: Row) -> str:
+        made = [self._made_with, self._layers, list(sample["input_ids"])]
+        return hashlib.sha256(json.dumps(made, separators=(",", ":")).encode()).hexdigest()
 
     def _intact(self, row: StateRow) -> bool:
         path = self.path(row.index)
@@ -177,8 +184,3 @@ def check(content: bytes, token_ids: Sequence[int], *, layers: int, hidden_size:
             raise StateError(f"its layer {layer} of {layers} is all zero at a token")
         if layer and torch.equal(values, states[:, layer - 1]):
             raise StateError(f"its layers {layer - 1} and {layer} are the same")
-
-
-def ids_hash(token_ids: Sequence[int]) -> str:
-    """SHA-256 of a list of token ids."""
-    return hashlib.sha256(json.dumps(list(token_ids), separators=(",", ":")).encode()).hexdigest()

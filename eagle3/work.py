@@ -6,6 +6,7 @@ goes on from here), 1 failed with the reason in the last error event.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import os
@@ -18,10 +19,13 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from pydantic import ValidationError
+
 from eagle3 import __version__
 from eagle3.core.records import StageRecord
 from eagle3.core.spec import STAGES, RunSpec, hash_of
 from eagle3.core.wording import duration_label
+from eagle3.failures import explain, read_spec
 from eagle3.journal import Journal
 from eagle3.runner import rundir
 from eagle3.stages.context import StageContext, StageError, Stopped
@@ -73,7 +77,9 @@ def work(run_dir: Path) -> int:
     started = time.time()
     stage = "start"
     try:
-        spec = RunSpec.from_toml((run_dir / "spec.toml").read_text(encoding="utf-8"))
+        spec = read_spec(run_dir / "spec.toml")
+        for record in run_dir.glob("servers/*.json"):  # of an attempt that was killed
+            record.unlink()
         stop = StopFlag(run_dir, attempt)
         stop.install()
         worker_python = spec.worker_python or sys.executable
@@ -96,18 +102,21 @@ def work(run_dir: Path) -> int:
         )
         return EXIT_STOPPED
     except StageError as error:
-        journal.event("failed", f"{stage}: {error}", level="error", detail=error.detail, stage=stage)
-        return EXIT_FAILED
-    except OSError as error:
-        hint = " Free some space, then resume the run." if error.errno == 28 else ""
-        journal.event("failed", f"{stage}: {error}.{hint}", level="error", detail=traceback.format_exc(), stage=stage)
+        tell_failure(journal, stage, str(error), error.detail)
         return EXIT_FAILED
     except Exception as error:  # noqa: BLE001 - the last resort: whatever it was, the operator reads it in one place
-        traceback.print_exc(file=sys.stdout)
-        text = f"{stage}: {type(error).__name__}: {str(error).strip() or 'no message'}"
-        journal.event("failed", text[:600], level="error", detail=traceback.format_exc(), stage=stage)
+        tell_failure(journal, stage, explain(error, run_dir, stage), traceback.format_exc())
         return EXIT_FAILED
     return EXIT_FINISHED
+
+
+def tell_failure(journal: Journal, stage: str, text: str, detail: str) -> None:
+    """Say why the attempt fails, in the events and in the log. A full disk may take neither; the exit code still tells."""
+    with contextlib.suppress(OSError):
+        journal.event("failed", f"{stage}: {text}"[:1500], level="error", detail=detail, stage=stage)
+        if detail:
+            sys.stdout.write(f"{detail.rstrip()}\n")
+            sys.stdout.flush()
 
 
 def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
@@ -115,8 +124,8 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
     record_path = ctx.path("stages", f"{name}.json")
     inputs = inputs_hash(ctx, name, module)
     record = rundir.read_json(record_path)
-    if record:
-        why = stale(ctx, StageRecord.model_validate(record), inputs, module)
+    if record is not None:
+        why = stale(ctx, record, inputs, module)
         if not why:
             ctx.figures[name] = record["figures"]
             ctx.journal.event(
@@ -126,6 +135,8 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
         ctx.journal.event("stage-again", f"{name} runs again: {why}.", level="warn", stage=name)
         record_path.unlink()
     ctx.check_stop()
+    # What an earlier attempt concluded no longer holds once a stage runs again.
+    (ctx.run_dir / "result.json").unlink(missing_ok=True)
     ctx.journal.event("stage-started", f"{name} starts.", stage=name)
     ctx.journal.restart_rate()
     since = time.time()
@@ -140,7 +151,7 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
             "attempt": ctx.journal.attempt,
             "inputs": inputs,
             "spec_hash": ctx.spec.hash,
-            "outputs": outputs(ctx.run_dir, module.OUTPUTS),
+            "outputs": outputs(ctx.run_dir, module.OUTPUTS, ctx.check_stop),
             "figures": figures,
             "seconds": round(seconds, 2),
             "t": time.time(),
@@ -159,11 +170,15 @@ def inputs_hash(ctx: StageContext, name: str, module: ModuleType) -> str:
     return hash_of({"stage": name, "spec": spec_part(ctx.spec), "upstream": upstream})
 
 
-def stale(ctx: StageContext, record: StageRecord, inputs: str, module: ModuleType) -> str:
-    """Why a finished stage cannot be taken over as it is; empty where it can."""
+def stale(ctx: StageContext, found: Any, inputs: str, module: ModuleType) -> str:
+    """Why a finished stage, whose record was ``found``, cannot be taken over as it is; empty where it can."""
+    try:
+        record = StageRecord.model_validate(found)
+    except ValidationError:
+        return "its record is damaged"
     if record.inputs != inputs:
         return "what it was made from has changed"
-    now = outputs(ctx.run_dir, module.OUTPUTS)
+    now = outputs(ctx.run_dir, module.OUTPUTS, ctx.check_stop)
     for path, entry in record.outputs.items():
         if path not in now:
             return f"{path} is gone"
@@ -173,13 +188,15 @@ def stale(ctx: StageContext, record: StageRecord, inputs: str, module: ModuleTyp
     return whole(ctx) if whole else ""
 
 
-def outputs(run_dir: Path, patterns: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of every file that the patterns (globs inside the run directory) match."""
+def outputs(run_dir: Path, patterns: tuple[str, ...], between: Callable[[], None] = lambda: None) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of every file that the patterns (globs inside the run directory) match. ``between`` is called before
+    each file and may raise: hidden states are many gigabytes."""
     found: dict[str, dict[str, Any]] = {}
     for pattern in patterns:
         for path in sorted(run_dir.glob(pattern)):
             for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
                 if file.is_file():
+                    between()
                     with file.open("rb") as stream:
                         digest = hashlib.file_digest(stream, "sha256").hexdigest()
                     found[str(file.relative_to(run_dir))] = {"bytes": file.stat().st_size, "sha256": digest}

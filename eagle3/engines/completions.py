@@ -76,10 +76,13 @@ class Completions:
                 reason = f"{type(error).__name__}: {error}"
                 continue
             if response.is_success:
-                answer = response.json()
+                try:
+                    answer = response.json()
+                except ValueError:
+                    answer = None
                 if isinstance(answer, dict):
                     return answer
-                reason = "the answer is not an object"
+                reason = "the answer is not a JSON object"
                 continue
             reason = f"status {response.status_code}: {_message(response)}"
             if response.is_client_error and response.status_code not in (408, 429):

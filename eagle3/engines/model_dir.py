@@ -3,7 +3,9 @@ truncated download is found in a second and not after a server's start."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,10 @@ from eagle3.stages.context import StageError
 
 _LFS = b"version https://git-lfs"
 _MAX_HEADER_BYTES = 100 * 1024 * 1024
+_READ_WHOLE_BYTES = 64 * 1024 * 1024
+_SAMPLES, _SAMPLE_BYTES = 64, 4096
+_SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")
+_COUNTED = frozenset({".json", ".safetensors", ".model", ".tiktoken", ".txt", ".jinja", ".py"})
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json", "tokenizer_config.json")
 
 
@@ -33,7 +39,7 @@ def check_model_dir(path: Path) -> dict[str, Any]:
         for tensor, shard in weight_map.items():
             expected.setdefault(str(shard), set()).add(str(tensor))
     else:
-        expected = {file.name: set() for file in sorted(path.glob("*.safetensors"))}
+        expected = {name: set() for file in sorted(path.glob("*.safetensors")) for name in _shards_of(file.name)}
         if not expected:
             raise StageError(f"{path} holds no *.safetensors file; convert the model to safetensors or fetch it again.")
     for number, (shard, tensors) in enumerate(sorted(expected.items()), 1):
@@ -43,6 +49,37 @@ def check_model_dir(path: Path) -> dict[str, Any]:
                 f"{path / shard} lacks {lacking[0]} and {len(lacking) - 1} more that the index promises; fetch it again."
             )
     return config
+
+
+def _shards_of(name: str) -> list[str]:
+    """All that belong to a shard called ``…-00001-of-00004.safetensors``, so that one is missed without an index too."""
+    found = _SHARD.fullmatch(name)
+    if found is None:
+        return [name]
+    width, count = len(found["count"]), int(found["count"])
+    return [f"{found['stem']}-{number:0{width}}-of-{found['count']}.safetensors" for number in range(1, min(count, 100_000) + 1)]
+
+
+def fingerprint(path: Path) -> str:
+    """16 hex digits that change when the folder's model does, whatever its path and its files' times are.
+
+    Names and sizes of all files that a model is loaded from, the content of the small ones, and of each large one 64
+    pieces: another training changes weights everywhere, and hashing hundreds of gigabytes at each resume would take long.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(path.iterdir()) if path.is_dir() else []:
+        if file.suffix not in _COUNTED or not file.is_file():
+            continue
+        size = file.stat().st_size
+        digest.update(f"{file.name}\0{size}\0".encode("utf-8", "surrogateescape"))
+        with file.open("rb") as content:
+            if size <= _READ_WHOLE_BYTES:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+                continue
+            for sample in range(_SAMPLES):
+                content.seek((size - _SAMPLE_BYTES) * sample // (_SAMPLES - 1))
+                digest.update(content.read(_SAMPLE_BYTES))
+    return digest.hexdigest()[:16]
 
 
 def check_safetensors(path: Path, *, of: str = "") -> set[str]:

@@ -73,12 +73,13 @@ class VllmServer:
         self._record = ctx.path("servers", f"{name}.json")
         self._process: subprocess.Popen[bytes] | None = None
         self._http: httpx.Client | None = None
+        self._claim: socket.socket | None = None
 
     # ------------------------------------------------------------------ life
 
     def __enter__(self) -> VllmServer:
         began = time.monotonic()
-        port = _take_port(self.ctx.spec.server.port)
+        port, self._claim = _claim_port(self.ctx.spec.server.port)
         self.base_url = f"http://127.0.0.1:{port}"
         self._http = local_client(self.base_url)
         try:
@@ -110,6 +111,9 @@ class VllmServer:
         if self._http is not None:
             self._http.close()
             self._http = None
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
         self._record.unlink(missing_ok=True)
 
     def command(self, port: int) -> list[str]:
@@ -237,6 +241,29 @@ class VllmServer:
 def local_client(base_url: str) -> httpx.Client:
     """A client for a loopback server: no proxy from the environment, short patience."""
     return httpx.Client(base_url=base_url, trust_env=False, timeout=httpx.Timeout(10.0, connect=2.0))
+
+
+def _claim_port(port: int) -> tuple[int, socket.socket]:
+    """The port asked for when it is free, or a free one for 0, and what holds it against other runs until it is closed.
+
+    vLLM binds its port long before it listens, and until then the port looks free: a second run would come up beside it, be
+    answered by the first one's server, and take its words for those of its own. Hence a name in the abstract socket space:
+    it ends with this process and belongs to the same network namespace as the port. Raises StageError for a busy port.
+    """
+    while True:
+        found = _take_port(port)
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            claim.bind(f"\0eagle3-vllm-port-{found}")
+        except OSError as error:
+            claim.close()
+            if port == 0:
+                continue
+            raise StageError(
+                f"Port {port} (server.port) belongs to a server of another run that is still loading; "
+                "wait for that run, or set server.port=0 for any free one."
+            ) from error
+        return found, claim
 
 
 def _take_port(port: int) -> int:

@@ -57,7 +57,7 @@ def summary(run_dir: Path, now: float) -> Dict[str, Any]:
     progress = read_object(run_dir / "progress.json")
     row_t, gap_s = (None, None) if ended else _rows(run_dir, attempt, str(progress.get("stage", "")))
     if ended:
-        state, text = _ended(ended, stop)
+        state, text = _ended(run_dir, attempt, ended, stop)
     elif started:
         state, text = _started(run_dir, attempt, folder, started, stop, progress, row_t, gap_s, now)
     else:
@@ -84,7 +84,7 @@ def summary(run_dir: Path, now: float) -> Dict[str, Any]:
     }
 
 
-def _ended(ended: Dict[str, Any], stop: Dict[str, Any]) -> Tuple[str, str]:
+def _ended(run_dir: Path, attempt: int, ended: Dict[str, Any], stop: Dict[str, Any]) -> Tuple[str, str]:
     code, number = ended.get("code"), ended.get("signal")
     survivors = ended.get("survivors") or []
     tail = f"; still alive: {', '.join(str(s.get('pid')) for s in survivors)}" if survivors else ""
@@ -98,7 +98,15 @@ def _ended(ended: Dict[str, Any], stop: Dict[str, Any]) -> Tuple[str, str]:
     if number:
         hint = " (often: out of memory)" if number == signal.SIGKILL else ""
         return "failed", f"ended by {_signal_name(number)}{hint}{tail}"
-    return "failed", f"failed with exit code {code}{tail}"
+    return "failed", f"{_reason(run_dir, attempt) or f'failed with exit code {code}'}{tail}"
+
+
+def _reason(run_dir: Path, attempt: int) -> str:
+    """What the worker of ``attempt`` said before it failed, in its own sentence; empty where it said nothing."""
+    for row in reversed(_tail_rows(run_dir / "events.jsonl")):
+        if row.get("attempt") == attempt and row.get("kind") == "failed":
+            return str(row.get("text") or "")
+    return ""
 
 
 def _started(
@@ -119,7 +127,7 @@ def _started(
     if not worker_lives and not supervisor_lives:
         ended = read_object(folder / "exit.json")  # it may have come since the first look
         if ended:
-            return _ended(ended, stop)
+            return _ended(run_dir, attempt, ended, stop)
         left = [p for p in recorded_processes(folder) if identity.is_running(*p)]
         if left:
             pids = ", ".join(str(pid) for pid, _ in left)
@@ -176,26 +184,35 @@ def recorded_processes(folder: Path) -> List[Tuple[int, int]]:
 
 def _rows(run_dir: Path, attempt: int, stage: str) -> Tuple[Optional[float], Optional[float]]:
     """Time of the attempt's last metric row, and the median gap in seconds between the rows of ``stage``."""
-    try:
-        with (run_dir / "metrics.jsonl").open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read(_TAIL_BYTES).split(b"\n")
-    except (FileNotFoundError, NotADirectoryError):
-        return None, None
     times: List[float] = []
     last: Optional[float] = None
-    for line in lines[1 if size > _TAIL_BYTES else 0 : -1]:
-        try:
-            row = json.loads(line.decode("utf-8"))
-        except ValueError:
-            continue  # a line torn by a full disk
-        if isinstance(row, dict) and row.get("attempt") == attempt and isinstance(row.get("t"), (int, float)):
+    for row in _tail_rows(run_dir / "metrics.jsonl"):
+        if row.get("attempt") == attempt and isinstance(row.get("t"), (int, float)):
             last = max(last or 0.0, float(row["t"]))
             if row.get("stage") == stage:
                 times.append(float(row["t"]))
     gaps = [later - times[i] for i, later in enumerate(times[1:])]
     return last, statistics.median(gaps) if gaps else None
+
+
+def _tail_rows(path: Path) -> List[Dict[str, Any]]:
+    """The last rows of a JSONL file; none where it is missing."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            lines = file.read(_TAIL_BYTES).split(b"\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    rows: List[Dict[str, Any]] = []
+    for line in lines[1 if size > _TAIL_BYTES else 0 : -1]:
+        try:
+            row = json.loads(line.decode("utf-8"))
+        except ValueError:
+            continue  # a line torn by a full disk
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
 
 
 def _stages(run_dir: Path) -> Dict[str, float]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from eagle3.core.lossless import Answer
 from eagle3.core.spec import hash_of
+from eagle3.engines.model_dir import fingerprint
 from eagle3.runner import rundir
 from eagle3.stages.context import StageContext
 from eagle3.stages.serving import Prompt, RunningServer, heldout_prompts, measure_load, measure_single_stream, warm_up
@@ -94,5 +95,14 @@ def key(ctx: StageContext, prompts: list[Prompt]) -> str:
     server = spec.server.model_dump(exclude={"port", "start_timeout_s"})
     target = spec.target.model_dump(include={"name", "model", "dtype", "max_model_len"})
     evaluate = spec.evaluate.model_dump(include={"concurrency", "max_new_tokens", "lossless_prompts"})
-    asked = [[prompt.id, prompt.text] for prompt in prompts]
-    return hash_of({"target": target, "server": server, "evaluate": evaluate, "tokens": lossless_tokens(ctx), "prompts": asked})
+    asked = [[prompt.id, *prompt.messages] for prompt in prompts]
+    return hash_of(
+        {
+            "target": target,
+            "model": fingerprint(ctx.model_dir),
+            "server": server,
+            "evaluate": evaluate,
+            "tokens": lossless_tokens(ctx),
+            "prompts": asked,
+        }
+    )

@@ -15,6 +15,7 @@ from eagle3.core.acceptance import Acceptance, between
 from eagle3.core.lossless import TIE_GAP, Lossless, compare
 from eagle3.core.spec import RunSpec, hash_of
 from eagle3.core.verdict import Evidence, Verdict, judge
+from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.runner import rundir
 from eagle3.stages import baseline
@@ -29,6 +30,7 @@ from eagle3.stages.serving import (
     settled_counters,
     warm_up,
 )
+from eagle3.targets import model_dir
 from eagle3.versions import versions_here
 
 STAGE = "evaluate"
@@ -43,6 +45,7 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
         "evaluate": spec.evaluate.model_dump(),
         "server": spec.server.model_dump(exclude={"port", "start_timeout_s"}),
         "target": spec.target.model_dump(),
+        "model": fingerprint(model_dir(spec.target.model)),
         "device": spec.device,
     }
 

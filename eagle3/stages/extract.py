@@ -15,12 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from eagle3.core.spec import RunSpec
+from eagle3.core.spec import RunSpec, hash_of
 from eagle3.engines.completions import Completions, RequestFailed, run_bounded
+from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.rows import Row, read_rows
 from eagle3.stages.context import StageContext, StageError
 from eagle3.store import StateError, StateRow, StateStore
+from eagle3.targets import model_dir
 
 OUTPUTS = ("states/manifest.jsonl", "states/hs_*.safetensors")
 
@@ -32,7 +34,8 @@ _ATTEMPTS = 2
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What this stage depends on, besides the samples."""
-    return {"target": spec.target.model_dump(exclude={"served_name", "source"})}
+    target = spec.target.model_dump(exclude={"served_name", "source"})
+    return {"target": target, "model": fingerprint(model_dir(spec.target.model))}
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -63,7 +66,12 @@ def run(ctx: StageContext) -> dict[str, Any]:
 def open_store(ctx: StageContext) -> StateStore:
     """The run's states."""
     target = ctx.spec.target
-    return StateStore(ctx.path("states", "manifest.jsonl").parent, layers=target.captured_layers, hidden_size=target.hidden_size)
+    return StateStore(
+        ctx.path("states", "manifest.jsonl").parent,
+        layers=target.captured_layers,
+        hidden_size=target.hidden_size,
+        made_with=hash_of(spec_part(ctx.spec)),
+    )
 
 
 def extraction_server(ctx: StageContext, store: StateStore) -> VllmServer:

@@ -10,24 +10,23 @@ import hashlib
 import itertools
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from eagle3.core.spec import RunSpec
-from eagle3.engines.model_dir import check_model_dir, check_shape
+from eagle3.engines.model_dir import check_model_dir, check_shape, fingerprint
 from eagle3.rows import write_rows
 from eagle3.stages.context import StageContext, StageError
-from eagle3.stages.prompts import Prompt, read_builtin, read_file
+from eagle3.stages.prompts import Prompt, content_hash, read_builtin, read_file, user_file
+from eagle3.targets import model_dir
 
 OUTPUTS = ("data/prompts.jsonl",)
 
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
-    """What this stage depends on; the content of a user's file counts, not its name alone."""
-    part: dict[str, Any] = {"data": spec.data.model_dump()}
+    """What this stage depends on; the content of a user's file and of the target's folder counts, not their names alone."""
+    part: dict[str, Any] = {"data": spec.data.model_dump(), "model": fingerprint(model_dir(spec.target.model))}
     if spec.data.prompts != "builtin":
-        path = _user_file(spec)
-        part["file"] = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+        part["file"] = content_hash(user_file(spec.data.prompts))
     return part
 
 
@@ -37,7 +36,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     check_shape(check_model_dir(ctx.model_dir), ctx.spec.target, ctx.model_dir)
     data = ctx.spec.data
     ctx.journal.progress("prepare", 0, data.train_prompts + data.heldout_prompts, "prompts")
-    prompts = read_builtin() if data.prompts == "builtin" else read_file(_user_file(ctx.spec))
+    prompts = read_builtin() if data.prompts == "builtin" else read_file(user_file(data.prompts))
     unique = without_duplicates(prompts)
     duplicates = len(prompts) - len(unique)
     if duplicates:
@@ -87,7 +86,3 @@ def _round_robin(prompts: Sequence[Prompt], seed: int) -> Iterator[Prompt]:
 
 def _rank(prompt: Prompt, seed: int) -> str:
     return hashlib.sha256(f"{seed}:{prompt.hash}".encode()).hexdigest()
-
-
-def _user_file(spec: RunSpec) -> Path:
-    return Path(spec.data.prompts).expanduser()

@@ -4,11 +4,12 @@ answers come from the target itself."""
 from __future__ import annotations
 
 import codecs
+import contextlib
 import hashlib
 import json
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,31 @@ def read_builtin() -> list[Prompt]:
     return parse(files("eagle3").joinpath("data", "prompts.jsonl").read_bytes(), "the shipped prompts")
 
 
+def user_file(text: str) -> Path:
+    """``data.prompts`` as a path, ``~`` expanded where there is such a home."""
+    path = Path(text)
+    with contextlib.suppress(RuntimeError):  # an unknown ~user stays as it is and is then not found
+        path = path.expanduser()
+    return path
+
+
+def content_hash(path: Path) -> str | None:
+    """SHA-256 of a prompts file; None where it cannot be read, which ``read_file`` then says."""
+    if not path.is_file():
+        return None
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
 def read_file(path: Path) -> list[Prompt]:
     """A user's JSONL. Raises StageError that names the file, and the line where one is to blame."""
+    if not path.is_absolute():
+        raise StageError(f"The prompts file {path} has no absolute path, and the worker runs elsewhere; set data.prompts to one.")
+    if path.exists() and not path.is_file():
+        raise StageError(f"The prompts file {path} is a folder or a device; set data.prompts to a JSONL file.")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -64,7 +88,22 @@ def parse(content: bytes, name: str) -> list[Prompt]:
     prompts = list(_rows(content.removeprefix(codecs.BOM_UTF8), name))
     if not prompts:
         raise StageError(f"{name} holds no prompts; put one JSON object on each line.")
-    return prompts
+    return _with_ids_of_their_own(prompts)
+
+
+def _with_ids_of_their_own(prompts: list[Prompt]) -> list[Prompt]:
+    """Where an id comes again, the later prompts get a number behind it: what is said of a prompt must mean one."""
+    taken = {prompt.id for prompt in prompts}
+    seen: set[str] = set()
+    told = []
+    for prompt in prompts:
+        name, number = prompt.id, 1
+        while name in seen or (number > 1 and name in taken):
+            number += 1
+            name = f"{prompt.id}-{number}"
+        seen.add(name)
+        told.append(prompt if name == prompt.id else replace(prompt, id=name))
+    return told
 
 
 def _rows(content: bytes, name: str) -> Iterator[Prompt]:
@@ -80,7 +119,11 @@ def _rows(content: bytes, name: str) -> Iterator[Prompt]:
             ) from error
         try:
             row = json.loads(text)
-        except ValueError as error:
+            # An escape may name half a character (\ud83d alone), which no file and no request can hold.
+            json.dumps(row, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise StageError(f"{where}: an escape such as \\ud83d stands for half a character; write the whole one.") from error
+        except (ValueError, RecursionError) as error:
             raise StageError(f"{where}: not a JSON object ({error}); write one object on each line.") from error
         if not isinstance(row, dict):
             raise StageError(f"{where}: not a JSON object; write one object on each line.")
@@ -112,9 +155,11 @@ def _message(message: Any, role_key: str, text_key: str, where: str) -> tuple[st
     if not isinstance(message, dict):
         raise StageError(f"{where}: a message is not an object with '{role_key}' and '{text_key}'.")
     speaker = message.get(role_key)
-    if speaker not in _SPEAKERS:
+    if not isinstance(speaker, str) or speaker not in _SPEAKERS:
         raise StageError(f"{where}: the role {speaker!r} is not known; use one of {', '.join(_SPEAKERS)}.")
     text = message.get(text_key)
-    if isinstance(text, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in text):
-        text = "".join(str(part.get("text", "")) for part in text)
+    if isinstance(text, list) and all(
+        isinstance(p, dict) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in text
+    ):
+        text = "".join(part["text"] for part in text)
     return _SPEAKERS[speaker], text

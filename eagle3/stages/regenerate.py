@@ -13,11 +13,13 @@ from typing import Any
 
 from eagle3.core.spec import RunSpec, hash_of
 from eagle3.engines.completions import Completions, Failure, RequestFailed, run_bounded
+from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.rows import Row, append_row, read_rows, read_whole_rows, write_rows
 from eagle3.stages import samples
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.samples import Message, Template, Turn
+from eagle3.targets import model_dir
 
 OUTPUTS = ("data/conversations.jsonl", "data/samples.jsonl", "data/baseline.json")
 
@@ -38,6 +40,7 @@ def _answers_part(spec: RunSpec) -> dict[str, Any]:
     regenerate = spec.regenerate
     return {
         "target": spec.target.model_dump(exclude={"auxiliary_layers"}),
+        "model": fingerprint(model_dir(spec.target.model)),
         "max_new_tokens": regenerate.max_new_tokens,
         "temperature": regenerate.temperature,
         "seed": spec.data.seed,
@@ -57,9 +60,11 @@ def run(ctx: StageContext) -> dict[str, Any]:
     # Imported here: the module belongs to the evaluation, which measures the same server with and without a draft.
     from eagle3.stages import baseline
 
-    measured = baseline.load(ctx)
-    if not missing and measured is not None:
-        return write_outputs(ctx, prompts, answers, template) | _baseline_figures(measured)
+    if not missing:
+        # First the conversations: which prompts the baseline is measured on follows from them.
+        figures = write_outputs(ctx, prompts, answers, template)
+        if (measured := baseline.load(ctx)) is not None:
+            return figures | _baseline_figures(measured)
     with VllmServer(ctx, "plain") as server:
         began = time.monotonic()
         tokens = asyncio.run(answer_all(ctx, server, missing, answers)) if missing else 0
@@ -95,6 +100,10 @@ class Answers:
         row = {"key": _key(prompt), **row}
         append_row(self.path, row)
         self._by_key[row["key"]] = row
+
+    def any(self) -> bool:
+        """Whether a prompt has an answer that is more than a refusal."""
+        return any("refused" not in row for row in self._by_key.values())
 
     def of(self, prompt: Row) -> Row:
         return self._by_key[_key(prompt)]
@@ -175,6 +184,13 @@ def _settle(ctx: StageContext, failures: Sequence[Failure[Row]], answers: Answer
             f"{len(failed)} of the prompts got no answer, '{first.item['id']}' first ({first.error}); "
             "resume the run to ask for these alone.",
             detail="\n".join(f"{failure.item['id']}: {failure.error}" for failure in failed[:50]),
+        )
+    if refused and not answers.any():
+        # Then it is not the prompts. Nothing is put down, so that a resume asks again.
+        first = refused[0]
+        raise StageError(
+            f"The server refuses every prompt, '{first.item['id']}' first ({first.error}); "
+            "correct target.max_model_len, regenerate.max_new_tokens or server.args, and start a run with them."
         )
     for failure in refused:
         answers.add(failure.item, {"refused": str(failure.error)})

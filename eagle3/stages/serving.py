@@ -24,7 +24,9 @@ import httpx
 
 from eagle3.core.acceptance import CountersError, SpecCounters
 from eagle3.core.lossless import Answer
-from eagle3.stages.context import StageContext, StageError, Stopped
+from eagle3.engines.completions import run_bounded
+from eagle3.rows import read_rows
+from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.cpu_share import CpuWatch
 
 TOP_LOGPROBS = 5
@@ -53,10 +55,17 @@ class RunningServer(Protocol):
 
 @dataclass(frozen=True)
 class Prompt:
-    """A held-out prompt, reduced to its first turn: later ones would need the target's own answers in between."""
+    """A held-out prompt, reduced to its system message and first turn: later ones would need the target's own answers in
+    between."""
 
     id: str
     text: str
+    system: str = ""
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": self.text}]
 
 
 @dataclass(frozen=True)
@@ -89,18 +98,27 @@ class Load:
 
 
 def heldout_prompts(ctx: StageContext, count: int) -> list[Prompt]:
-    """The first ``count`` held-out prompts of the run, in the order of ``data/prompts.jsonl``.
+    """The first ``count`` held-out prompts of the run, in the order of ``data/prompts.jsonl``, without those that the target
+    refused to answer in the stage regenerate (longer than the server allows): they would be refused again.
 
     Raises StageError where there are fewer.
     """
     path = ctx.run_dir / "data" / "prompts.jsonl"
+    answered_path = ctx.run_dir / "data" / "conversations.jsonl"
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = read_rows(path)
     except FileNotFoundError as error:
         raise StageError(f"{path} is missing; resume the run, so that the stage prepare writes it.") from error
-    held_out = [Prompt(str(row["id"]), str(row["turns"][0])) for row in rows if row["split"] == "heldout"]
+    answered = {row["hash"] for row in read_rows(answered_path)} if answered_path.is_file() else None
+    held_out = [
+        Prompt(str(row["id"]), str(row["turns"][0]), str(row.get("system", "")))
+        for row in rows
+        if row["split"] == "heldout" and (answered is None or row["hash"] in answered)
+    ]
     if len(held_out) < count:
-        raise StageError(f"{path} holds {len(held_out)} held-out prompts and evaluate.prompts asks for {count}; lower it.")
+        raise StageError(
+            f"{path} holds {len(held_out)} held-out prompts with an answer and evaluate.prompts asks for {count}; lower it."
+        )
     return held_out[:count]
 
 
@@ -195,33 +213,32 @@ class _Client:
         self, prompts: Sequence[Prompt], concurrency: int, asked: Mapping[str, Any], on_done: OnDone | None
     ) -> list[dict[str, Any]]:
         """The responses in the order of the prompts. The first failure cancels the rest and is raised."""
-        free = asyncio.Semaphore(concurrency)
         timeout = httpx.Timeout(self._ctx.spec.regenerate.request_timeout_s, connect=10.0)
         limits = httpx.Limits(max_connections=concurrency)
+        bodies: dict[int, dict[str, Any]] = {}
 
         async with httpx.AsyncClient(base_url=self._server.base_url, trust_env=False, timeout=timeout, limits=limits) as http:
 
-            async def one(prompt: Prompt) -> dict[str, Any]:
-                async with free:
-                    self._ctx.check_stop()
-                    body = await self._post(http, prompt, len(prompts), asked)
+            async def one(item: tuple[int, Prompt]) -> None:
+                number, prompt = item
+                self._ctx.check_stop()
+                bodies[number] = await self._post(http, prompt, len(prompts), asked)
                 self._done += 1
                 if on_done is not None:
                     on_done(self._done)
-                return body
 
-            try:
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(one(prompt)) for prompt in prompts]
-            except* (StageError, Stopped) as failed:
-                # One failure is told, not each of those that it brought down with it.
-                raise failed.exceptions[0] from None
-        return [task.result() for task in tasks]
+            def watch() -> None:
+                # A request may take minutes; neither a stop nor a server's death waits for its end.
+                self._ctx.check_stop()
+                self._server.check_alive()
+
+            await run_bounded(enumerate(prompts), one, concurrency=concurrency, watch=watch)
+        return [bodies[number] for number in range(len(prompts))]
 
     async def _post(self, http: httpx.AsyncClient, prompt: Prompt, of: int, asked: Mapping[str, Any]) -> dict[str, Any]:
         request = {
             "model": self._server.model,
-            "messages": [{"role": "user", "content": prompt.text}],
+            "messages": prompt.messages,
             "temperature": 0,
             "seed": 0,
             "cache_salt": self._salt,
@@ -243,6 +260,12 @@ class _Client:
                 f"{who} stopped answering at prompt {prompt.id}, after {self._done} of {of} answers "
                 f"({str(error) or type(error).__name__}); see {log}, then resume the run."
             ) from error
+        if response.status_code == httpx.codes.BAD_REQUEST:
+            raise StageError(
+                f"{who} refuses prompt {prompt.id} ({_first_line(response.text)}); "
+                "lower evaluate.max_new_tokens or raise target.max_model_len, if that is why, and start a run with it.",
+                detail=response.text,
+            )
         if response.status_code != httpx.codes.OK:
             raise StageError(
                 f"{who} answered prompt {prompt.id} with status {response.status_code} ({_first_line(response.text)}); "

@@ -11,7 +11,9 @@ import time
 from typing import Any
 
 from eagle3.core.spec import RunSpec
+from eagle3.engines.model_dir import fingerprint
 from eagle3.stages.context import StageContext
+from eagle3.targets import model_dir
 
 OUTPUTS = ("train/draft", "train/untrained", "train/floor.json")
 
@@ -21,7 +23,9 @@ IMPORT_QUIET_S = 180.0
 def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What of the spec the draft depends on; how often it is saved and validated is not part of it."""
     how = spec.train.model_dump(exclude={"checkpoint_every_steps", "validate_every_steps", "keep_last"})
-    return {"train": how, "auxiliary_layers": spec.target.auxiliary_layers, "target": spec.target.name}
+    # Embeddings and head come from the target's folder.
+    model = fingerprint(model_dir(spec.target.model))
+    return {"train": how, "auxiliary_layers": spec.target.auxiliary_layers, "target": spec.target.name, "model": model}
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -37,6 +41,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     )
     from eagle3.training.session import Session
 
+    ctx.check_stop()  # a stop may have come while the packages loaded
     session = Session(ctx)
     ctx.journal.log(f"Ready to train after {time.monotonic() - began:.0f} s.")
     return session.run()

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from eagle3.core.spec import RunSpec
+from eagle3.engines.model_dir import fingerprint
 from eagle3.runner import rundir
 from eagle3.stages.context import StageContext, StageError
+from eagle3.targets import model_dir
 from eagle3.training.samples import Sample, read_samples
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ WARN_BELOW = 0.95
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What of the spec the maps depend on."""
-    return {"vocabulary": spec.vocabulary.model_dump()}
+    return {"vocabulary": spec.vocabulary.model_dump(), "model": fingerprint(model_dir(spec.target.model))}
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

@@ -50,7 +50,8 @@ class CheckpointStore:
         self.keep_last = keep_last
 
     def save(self, step: int, weights: dict[str, torch.Tensor], state: dict[str, Any]) -> Checkpoint:
-        """Write ``step-<n>`` durably, then delete the oldest of ours beyond ``keep_last``.
+        """Write ``step-<n>`` durably, then delete the oldest of ours beyond ``keep_last``; those that cannot be gone on from
+        (of another signature) go first, however many steps they count.
 
         ``weights`` are stored as they are; ``state`` may hold tensors, numbers, strings, lists and dicts.
         """
@@ -58,11 +59,16 @@ class CheckpointStore:
         self._sweep()
         partial = self.folder / f".partial-step-{step}"
         partial.mkdir()
-        save_file({name: tensor.detach().contiguous().cpu() for name, tensor in weights.items()}, partial / "weights.safetensors")
-        torch.save(state, partial / "state.pt")
-        files = {path.name: _seal(path) for path in sorted(partial.iterdir())}
-        marker = {"v": 1, "kind": KIND, "step": step, "signature": self.signature, "files": files, "t": time.time()}
-        rundir.write_json(partial / MARKER, marker)
+        try:
+            save_file({name: part.detach().contiguous().cpu() for name, part in weights.items()}, partial / "weights.safetensors")
+            torch.save(state, partial / "state.pt")
+            files = {path.name: _seal(path) for path in sorted(partial.iterdir())}
+            marker = {"v": 1, "kind": KIND, "step": step, "signature": self.signature, "files": files, "t": time.time()}
+            rundir.write_json(partial / MARKER, marker)
+        except BaseException:
+            # On a full disk it would take the room in which the failure could be told.
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
         final = self.folder / f"step-{step}"
         if final.exists():
             self._clear_the_way(final)
@@ -86,13 +92,17 @@ class CheckpointStore:
             name = _NAME.fullmatch(path.name)
             if name is None or path.is_symlink() or not path.is_dir():
                 continue
-            marker = rundir.read_json(path / MARKER, default={})
+            marker = rundir.read_object(path / MARKER)
             if marker.get("kind") == KIND and marker.get("step") == int(name[1]):
                 found.append((int(name[1]), path))
         return found
 
     def _keep_last(self) -> None:
-        for _, path in sorted(self._ours(), reverse=True)[self.keep_last :]:
+        def worth(own: tuple[int, Path]) -> tuple[bool, int]:
+            step, path = own
+            return rundir.read_object(path / MARKER).get("signature") == self.signature, step
+
+        for _, path in sorted(self._ours(), key=worth, reverse=True)[self.keep_last :]:
             shutil.rmtree(path)
 
     def _sweep(self) -> None:

@@ -64,6 +64,17 @@ def save(model: Eagle3DraftModel, folder: Path, dtype: torch.dtype) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     state = {name: value.to(dtype) if value.is_floating_point() else value for name, value in model.state_dict().items()}
     transformers.utils.logging.disable_progress_bar()
+    try:
+        _write(model, state, dtype, aside)
+    except BaseException:
+        # On a full disk it would take the room in which the failure could be told.
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+    aside.rename(folder)
+
+
+def _write(model: Eagle3DraftModel, state: dict[str, torch.Tensor], dtype: torch.dtype, aside: Path) -> None:
     model.save_pretrained(aside, state_dict=state)
     config = rundir.read_object(aside / "config.json")
     # transformers takes the config's class for code of the user's and adds it; nobody who loads the draft should run it.
@@ -71,5 +82,3 @@ def save(model: Eagle3DraftModel, folder: Path, dtype: torch.dtype) -> None:
     (aside / "config.py").unlink(missing_ok=True)
     # save_pretrained writes the dtype of the model in memory, not of what is on disk.
     rundir.write_json(aside / "config.json", config | {"dtype": str(dtype).removeprefix("torch.")})
-    shutil.rmtree(folder, ignore_errors=True)
-    aside.rename(folder)

@@ -8,6 +8,7 @@ propose is a miss. It has no randomness: same weights, same figures.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -40,8 +41,10 @@ def evaluate(
     call: dict[str, Any],
     device: torch.device,
     autocast: torch.dtype,
+    between: Callable[[], None] = lambda: None,
 ) -> Heldout:
-    """Run the draft over all samples of ``dataset``. ``call`` holds the forward's arguments (``ttt_steps``, loss)."""
+    """Run the draft over all samples of ``dataset``. ``call`` holds the forward's arguments (``ttt_steps``, loss);
+    ``between`` is called before each pack and may raise."""
     was_training = model.training
     model.eval()
     steps: int = call["ttt_steps"]
@@ -50,6 +53,7 @@ def evaluate(
     losses = torch.zeros(steps, dtype=torch.float64)
     weight = 0
     for pack in fixed_packs(dataset):
+        between()
         batch = collate([dataset[index] for index in pack])
         batch.pop("error_records", None)
         batch = {key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in batch.items()}

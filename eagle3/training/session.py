@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,11 +14,11 @@ from speculators.train.trainer import TrainerConfig
 from eagle3.core.spec import hash_of
 from eagle3.runner import rundir
 from eagle3.stages import train as stage
-from eagle3.stages.context import StageContext, Stopped
+from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.training import draft, heldout, losses
 from eagle3.training.checkpoint import CheckpointStore
 from eagle3.training.dataset import Collate, StatesDataset, train_loader
-from eagle3.training.samples import read_samples
+from eagle3.training.samples import Sample, read_samples
 from eagle3.training.trainer import DraftTrainer, StepRow
 
 LAST_LOSSES = 10
@@ -35,7 +36,8 @@ class Session:
         pack, states = spec.train.pack_tokens, ctx.run_dir / "states"
         dataset = StatesDataset(samples["train"], states, pack, self.compute)
         self.heldout = StatesDataset(samples["heldout"], states, pack, self.compute)
-        self._say_truncated(dataset, pack)
+        for split, rows in samples.items():
+            self._say_truncated(split, rows, pack)
         self.collate = Collate(pack, spec.target.hidden_size, self.compute, trim=self.device.type == "cpu")
         model = draft.build(spec, ctx.model_dir, ctx.run_dir / "vocabulary")
         self.call, _ = Eagle3DraftModel.get_trainer_kwargs(
@@ -113,11 +115,7 @@ class Session:
         ctx.journal.progress("train", row.step, train.max_steps, "steps", force=row.step == train.max_steps)
         if row.step % train.checkpoint_every_steps == 0 or row.step == train.max_steps:
             self._save()
-        if ctx.stop_requested():
-            if self.saved_step != row.step:
-                self._save()
-            ctx.journal.event("train-stopped", f"Training stopped after step {row.step} of {train.max_steps}; it is saved.")
-            raise Stopped
+        self._stop_saved()
         if row.step % train.validate_every_steps == 0 and row.step != train.max_steps:
             self._validate(row.step)
 
@@ -130,15 +128,25 @@ class Session:
         self.saved_step = step
 
     def _validate(self, step: int) -> heldout.Heldout:
-        found = self._evaluate()
+        found = self._evaluate(self._stop_saved)
         self.ctx.journal.metrics("train", step, split="val", **found.figures())
         return found
 
-    def _evaluate(self) -> heldout.Heldout:
+    def _evaluate(self, check_stop: Callable[[], None]) -> heldout.Heldout:
         found: heldout.Heldout = heldout.evaluate(
-            self.trainer.model, self.heldout, self.collate, self.call, self.device, self.compute
+            self.trainer.model, self.heldout, self.collate, self.call, self.device, self.compute, check_stop
         )
         return found
+
+    def _stop_saved(self) -> None:
+        """Between two packs of a validation: raise Stopped where it was asked for, with every step so far on disk."""
+        if not self.ctx.stop_requested():
+            return
+        step, of = self.trainer.steps_done, self.ctx.spec.train.max_steps
+        if self.saved_step != step:
+            self._save()
+        self.ctx.journal.event("train-stopped", f"Training stopped after step {step} of {of}; it is saved.")
+        raise Stopped
 
     def _floor(self, *, fresh: bool) -> dict[str, Any]:
         """The untrained draft and its held-out figures; made before the first step, kept by a resume."""
@@ -148,7 +156,7 @@ class Session:
             return {name: value for name, value in kept.items() if name != "v"}
         folder.mkdir(parents=True, exist_ok=True)
         draft.save(self.trainer.model, folder / "untrained", self._saved_dtype())
-        found = self._evaluate()
+        found = self._evaluate(self.ctx.check_stop)
         rundir.write_json(folder / "floor.json", {"v": 1} | found.figures())
         self.ctx.journal.metrics("train", 0, split="val", **found.figures())
         return found.figures()
@@ -162,17 +170,27 @@ class Session:
         ctx = self.ctx
         made_from = {
             name: hashlib.sha256((ctx.run_dir / name).read_bytes()).hexdigest()
-            for name in ("data/samples.jsonl", "vocabulary/d2t.npy")
+            for name in ("data/samples.jsonl", "vocabulary/d2t.npy", "states/manifest.jsonl")
+            if (ctx.run_dir / name).is_file()
         }
         return hash_of({"spec": stage.spec_part(ctx.spec), "files": made_from})
 
-    def _say_truncated(self, dataset: StatesDataset, pack_tokens: int) -> None:
-        longer = sum(length > pack_tokens for length in dataset.approx_lengths)
+    def _say_truncated(self, split: str, samples: list[Sample], pack_tokens: int) -> None:
+        """Samples lose what does not fit into a pack. Raises StageError where no answer is left to learn from or to judge by:
+        the training would go on quietly, on nothing."""
+        longer = sum(len(sample.input_ids) > pack_tokens for sample in samples)
+        blind = sum(not any(sample.loss_mask[1:pack_tokens]) for sample in samples)
+        if blind == len(samples):
+            raise StageError(
+                f"All {blind} {split} samples have their answers beyond the first {pack_tokens} tokens (train.pack_tokens); "
+                "start a run with a larger train.pack_tokens, or use shorter prompts."
+            )
         if longer:
+            lost = f", {blind} of them their whole answer" if blind else ""
             self.ctx.journal.event(
                 "samples-truncated",
-                f"{longer} training samples are longer than a pack of {pack_tokens} tokens and lose their end; "
-                "raise train.pack_tokens.",
+                f"{longer} of {len(samples)} {split} samples are longer than a pack of {pack_tokens} tokens and lose their "
+                f"end{lost}; raise train.pack_tokens.",
                 level="warn",
             )
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from eagle3.engines.model_dir import check_model_dir, check_safetensors
+from eagle3.engines import model_dir
+from eagle3.engines.model_dir import check_model_dir, check_safetensors, fingerprint
 from eagle3.stages.context import StageError
 from tests.stages.runs import TARGET
 
@@ -97,3 +99,32 @@ def test_a_torn_configuration_is_named(folder: Path) -> None:
     (folder / "config.json").write_text('{"hidden_size":')
     with pytest.raises(StageError, match=r"config\.json is not JSON"):
         check_model_dir(folder)
+
+
+def test_a_shard_that_is_missing_without_an_index_is_named_by_the_others_names(folder: Path) -> None:
+    (folder / "model.safetensors.index.json").unlink()
+    check_model_dir(folder)
+    (folder / SHARDS[0]).unlink()
+    with pytest.raises(StageError, match=rf"{SHARDS[0]} is missing \(shard 1 of 2\)"):
+        check_model_dir(folder)
+
+
+def test_the_fingerprint_is_that_of_the_content_wherever_the_folder_lies(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    copy = tmp_path_factory.mktemp("copy") / "model"
+    shutil.copytree(folder, copy)
+    (copy / "README.md").write_text("not loaded by anyone")
+    assert fingerprint(copy) == fingerprint(folder)
+    save_file({"a": np.ones((8, 8), np.float32)}, copy / SHARDS[0])
+    assert fingerprint(copy) != fingerprint(folder)
+    assert fingerprint(tmp_path_factory.mktemp("none") / "missing") != fingerprint(folder)
+
+
+def test_other_weights_in_a_large_file_show_in_the_fingerprint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_dir, "_READ_WHOLE_BYTES", 1000)
+    noise = np.random.default_rng(1)
+    save_file({"a": noise.standard_normal((64, 64), np.float32)}, folder / SHARDS[0])
+    before = fingerprint(folder)
+    save_file({"a": noise.standard_normal((64, 64), np.float32)}, folder / SHARDS[0])
+    assert fingerprint(folder) != before

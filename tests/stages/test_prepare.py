@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eagle3.rows import read_rows
-from eagle3.stages import prepare
+from eagle3.stages import evaluate, extract, prepare, regenerate, train, vocabulary
 from eagle3.stages.context import StageError
-from eagle3.stages.prompts import Prompt, parse, prompt_hash, read_builtin
+from eagle3.stages.prompts import Prompt, content_hash, parse, prompt_hash, read_builtin, read_file, user_file
 from tests.stages.runs import context
 
 
@@ -160,3 +161,62 @@ def test_a_model_of_another_size_than_the_spec_says_is_refused_before_anything_s
 def test_the_shipped_prompts_are_all_different() -> None:
     shipped = read_builtin()
     assert len(prepare.without_duplicates(shipped)) == len(shipped)
+
+
+@pytest.mark.parametrize("stage", [prepare, regenerate, extract, vocabulary, train, evaluate])
+def test_every_stage_that_reads_the_target_runs_again_when_its_folder_changes(tmp_path: Path, stage: Any) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    ctx = context(tmp_path / "run", target__model=str(folder))
+    before = stage.spec_part(ctx.spec)
+    (folder / "config.json").write_text('{"vocab_size": 7}')
+    assert stage.spec_part(ctx.spec) != before
+
+
+def test_a_changed_prompts_file_makes_the_stage_run_again(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    ctx = context(tmp_path / "run", data__prompts=str(file))
+    missing = prepare.spec_part(ctx.spec)
+    file.write_bytes(line(prompt="One?"))
+    first = prepare.spec_part(ctx.spec)
+    file.write_bytes(line(prompt="Two?"))
+    assert missing != first != prepare.spec_part(ctx.spec)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"messages": [{"role": ["user"], "content": "hi"}]}', r"line 1: the role \['user'\] is not known"),
+        (b'{"messages": [{"role": "user", "content": [{"type": "text"}]}]}', "line 1: a turn is not text"),
+        (rb'{"prompt": "half \ud83d a character"}', r"line 1: an escape such as \\ud83d"),
+        (b"[" * 100_000, "line 1: not a JSON object"),
+        (b'{"prompt": "\x00"}', "line 1: not a JSON object"),
+    ],
+    ids=["a role that is a list", "a part without text", "half a character", "too deep", "a NUL byte"],
+)
+def test_odd_rows_are_told_by_their_line_and_never_by_a_class_name(content: bytes, said: str) -> None:
+    with pytest.raises(StageError, match=said):
+        parse(content, "mine.jsonl")
+
+
+def test_an_id_that_comes_twice_gets_a_number_and_no_two_are_alike() -> None:
+    rows = [line(id=name, prompt=f"Question {number}?") for number, name in enumerate(["a", "a", "a-2", "a"])]
+    assert [prompt.id for prompt in parse(b"".join(rows), "mine.jsonl")] == ["a", "a-3", "a-2", "a-4"]
+
+
+def test_windows_line_ends_a_byte_order_mark_and_blank_lines_are_no_trouble() -> None:
+    content = b"\xef\xbb\xbf" + line(prompt="One?").rstrip() + b"\r\n\r\n  \r\n" + line(prompt="Two?").rstrip()
+    assert [prompt.turns for prompt in parse(content, "mine.jsonl")] == [("One?",), ("Two?",)]
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "relative", "nobody's home"])
+def test_a_prompts_path_that_is_no_file_is_told_without_waiting_for_it(tmp_path: Path, kind: str) -> None:
+    path = {"relative": Path("mine.jsonl"), "nobody's home": Path("~nobody-of-that-name/mine.jsonl")}.get(kind, tmp_path / "it")
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    with pytest.raises(StageError, match=r"data\.prompts"):
+        read_file(user_file(str(path)))
+    assert content_hash(user_file(str(path))) is None

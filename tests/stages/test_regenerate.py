@@ -193,3 +193,16 @@ def test_a_run_with_nothing_left_to_train_on_is_an_error(tmp_path: Path) -> None
     ask(ctx, lambda number, body: answer(body, "!" * 30))
     with pytest.raises(StageError, match="None of the 9 answers can be trained on"):
         finish(ctx)
+
+
+def test_a_server_that_refuses_everything_is_not_blamed_on_the_prompts_and_is_asked_again(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    refusal = Reply(400, b'{"error": {"message": "max_tokens is too large"}}')
+    with pytest.raises(StageError, match=r"refuses every prompt.*max_tokens is too large.*server\.args"):
+        ask(ctx, lambda number, body: refusal)
+    assert len(ask(ctx).requests) == 9
+
+
+def test_an_answer_that_is_no_json_is_asked_for_again(tmp_path: Path) -> None:
+    server = ask(prepared(tmp_path), lambda number, body: Reply(body=b"<html>") if number == 1 else answer(body))
+    assert len(server.requests) == 10

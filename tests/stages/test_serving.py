@@ -62,7 +62,7 @@ def test_only_held_out_prompts_are_asked_in_the_order_of_the_file(tmp_path: Path
 
 def test_too_few_held_out_prompts_are_named(tmp_path: Path) -> None:
     ctx = context(tmp_path, heldout=5)
-    with pytest.raises(StageError, match=r"holds 5 held-out prompts and evaluate\.prompts asks for 8"):
+    with pytest.raises(StageError, match=r"holds 5 held-out prompts with an answer and evaluate\.prompts asks for 8"):
         heldout_prompts(ctx, 8)
 
 
@@ -234,3 +234,68 @@ def test_the_draft_is_measured_against_the_baseline_and_progress_ends_at_its_tot
     progress = json.loads((tmp_path / "progress.json").read_text())
     assert (progress["stage"], progress["done"], progress["total"]) == ("evaluate", 12, 12)
     assert [event["kind"] for event in rows(tmp_path, "events.jsonl")] == ["baseline"]
+
+
+@pytest.mark.parametrize("what", ["a stop", "the server's death"])
+def test_neither_a_stop_nor_a_death_waits_for_a_request_that_hangs(tmp_path: Path, what: str) -> None:
+    release = threading.Event()
+
+    def hang(number: int, body: Mapping[str, Any]) -> None:
+        release.wait(timeout=60)
+
+    with FakeVllm(hang) as server:
+
+        def stop_requested() -> bool:
+            return what == "a stop" and server.in_flight > 0
+
+        def die() -> None:
+            if what == "the server's death" and server.in_flight > 0:
+                raise StageError("The draft vLLM server ended by signal 9.")
+
+        server.check_alive = die  # type: ignore[method-assign]
+        ctx = context(tmp_path, stop_requested=stop_requested)
+        try:
+            with pytest.raises(Stopped if what == "a stop" else StageError):
+                measure_load(ctx, server, heldout_prompts(ctx, 8))
+            assert not release.is_set()
+        finally:
+            release.set()
+
+
+def with_prompt(run_dir: Path, **more: Any) -> None:
+    """Put one more held-out prompt in front of the others."""
+    file = run_dir / "data" / "prompts.jsonl"
+    row = {"id": "odd", "kind": "user", "split": "heldout", "hash": "odd", "turns": ["A plain question?"], **more}
+    file.write_text(json.dumps(row, ensure_ascii=False) + "\n" + file.read_text())
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c"])
+def test_a_prompt_may_hold_what_unicode_calls_a_line_end(tmp_path: Path, separator: str) -> None:
+    ctx = context(tmp_path)
+    with_prompt(tmp_path, turns=[f"One{separator}two?"])
+    assert heldout_prompts(ctx, 1)[0].text == f"One{separator}two?"
+
+
+def test_a_system_message_is_asked_with_its_prompt_as_in_training(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    with_prompt(tmp_path, system="Be brief.")
+    with FakeVllm() as server:
+        measure_load(ctx, server, heldout_prompts(ctx, 1))
+    assert [message["role"] for message in server.requests[0]["messages"]] == ["system", "user"]
+
+
+def test_a_prompt_that_the_target_refused_to_answer_is_not_asked_again(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    with_prompt(tmp_path, turns=["far too long"])
+    conversations = [{"hash": str(number)} for number in range(8)]
+    (tmp_path / "data" / "conversations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in conversations))
+    assert [prompt.id for prompt in heldout_prompts(ctx, 2)] == ["held-0", "held-1"]
+
+
+def test_a_request_that_the_server_refuses_names_the_settings_to_change(tmp_path: Path) -> None:
+    refusal = Reply(400, b'{"error": {"message": "The maximum context length is 512 tokens."}}')
+    with (
+        FakeVllm(lambda n, body: refusal) as server,
+        pytest.raises(StageError, match=r"context length.*raise target\.max_model_len"),
+    ):
+        measure_load(context(tmp_path), server, heldout_prompts(context(tmp_path), 1))

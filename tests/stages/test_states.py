@@ -203,3 +203,11 @@ def test_what_a_killed_server_left_behind_is_cleared(ctx: StageContext) -> None:
     store.raw.mkdir()
     (store.raw / "old.safetensors.lock").touch()
     assert store.clear_raw() == 1 and not store.raw.exists()
+
+
+@pytest.mark.parametrize("change", [{"made_with": "another model"}, {"layers": [3, 15, 27, 30]}])
+def test_states_of_another_model_or_of_other_layers_are_made_again(tmp_path: Path, change: dict[str, Any]) -> None:
+    made: dict[str, Any] = {"layers": [2, 15, 27, 30], "made_with": "a model"}
+    StateStore(tmp_path, hidden_size=HIDDEN, **made).write(sample(0), states())
+    assert list(StateStore(tmp_path, hidden_size=HIDDEN, **made).whole([sample(0)])) == [0]
+    assert StateStore(tmp_path, hidden_size=HIDDEN, **made | change).whole([sample(0)]) == {}

@@ -13,7 +13,7 @@ import pytest
 
 from eagle3.engines.cpu import cpu_environment, usable_cores
 from eagle3.engines.prometheus import parse_counters
-from eagle3.engines.vllm_server import VllmServer
+from eagle3.engines.vllm_server import VllmServer, _claim_port
 from eagle3.stages.context import StageContext, StageError, Stopped
 from tests.stages.fake_vllm import as_interpreter
 from tests.stages.runs import context
@@ -222,3 +222,22 @@ def test_intels_openmp_is_loaded_where_the_servers_environment_has_it(tmp_path: 
     assert "LD_PRELOAD" not in cpu_environment(python)
     (tmp_path / "lib" / "libiomp5.so").touch()
     assert cpu_environment(python)["LD_PRELOAD"] == str(tmp_path / "lib" / "libiomp5.so")
+
+
+def test_a_port_of_a_run_that_is_still_loading_is_busy_although_nobody_listens_on_it(ctx: StageContext, tmp_path: Path) -> None:
+    with_program(ctx, SERVING)
+    with VllmServer(ctx, "plain") as server:
+        port = int(server.base_url.rpartition(":")[2])
+    beside = context(tmp_path / "beside", server__port=port)
+    beside.server_python = ctx.server_python
+    claimed, claim = _claim_port(port)
+    assert claimed == port
+    with (
+        claim,
+        pytest.raises(StageError, match=rf"Port {port} \(server\.port\) belongs to .* another run"),
+        VllmServer(beside, "plain"),
+    ):
+        pytest.fail("it never answered")
+    for _ in range(2):  # given back, again and again
+        with VllmServer(beside, "plain"):
+            pass

@@ -132,3 +132,46 @@ def test_a_full_disk_is_said_with_what_is_free_and_what_is_needed(tmp_path: Path
     ctx = context(tmp_path, disk_floor_bytes=1 << 60)
     with pytest.raises(StageError, match=r"GiB free.*resume the run"):
         ctx.check_disk(1 << 30)
+
+
+@pytest.mark.parametrize("harm", ["[]", "{}", "no json"])
+def test_a_damaged_record_vouches_for_nothing(tmp_path: Path, harm: str) -> None:
+    stage = FakeStage()
+    work.run_stage(context(tmp_path), "prepare", stage)
+    (tmp_path / "stages" / "prepare.json").write_text(harm)
+    work.run_stage(context(tmp_path, attempt=2), "prepare", stage)
+    assert stage.runs == 2
+    assert record(tmp_path)["attempt"] == 2
+
+
+def test_a_result_does_not_outlive_the_stages_it_was_drawn_from(tmp_path: Path) -> None:
+    stage = FakeStage()
+    work.run_stage(context(tmp_path), "prepare", stage)
+    (tmp_path / "result.json").write_text("{}")
+    work.run_stage(context(tmp_path), "prepare", stage)
+    assert (tmp_path / "result.json").exists(), "nothing has run"
+    (tmp_path / "data" / "out.txt").unlink()
+    work.run_stage(context(tmp_path), "prepare", stage)
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_a_stop_is_heard_between_the_files_that_are_checked_and_the_record_stays(tmp_path: Path) -> None:
+    stage = FakeStage()
+    work.run_stage(context(tmp_path), "prepare", stage)
+    with pytest.raises(Stopped):
+        work.run_stage(context(tmp_path, stop=lambda: True), "prepare", stage)
+    assert stage.runs == 1
+    assert record(tmp_path)["attempt"] == 1
+
+
+def test_a_spoilt_spec_is_told_with_the_field_and_no_class_name(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text('v = 1\nsize = "smoke"\n')
+    work.work(tmp_path)
+    text = json.loads((tmp_path / "events.jsonl").read_text().splitlines()[-1])["text"]
+    assert text.startswith(f"start: The spec {tmp_path / 'spec.toml'} cannot be used: machine: Field required")
+    assert "ValidationError" not in text
+
+
+def test_a_disk_that_takes_no_more_events_still_ends_with_the_exit_code_of_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").symlink_to("/dev/full")
+    assert work.work(tmp_path) == work.EXIT_FAILED

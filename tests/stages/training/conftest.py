@@ -45,15 +45,15 @@ def answer(first: int, length: int) -> list[int]:
 
 @pytest.fixture
 def make_context(tmp_path: Path) -> Callable[..., StageContext]:
-    """Contexts on one run directory; ``stop_after`` asks for a stop once so many polls have been answered with no."""
+    """Contexts on one run directory; ``stop_after`` asks for a stop once so many steps have been told of."""
 
     def make(*, stop_after: int | None = None, run: str = "run", **overrides: Any) -> StageContext:
-        polls = 0
-
         def stop_requested() -> bool:
-            nonlocal polls
-            polls += 1
-            return stop_after is not None and polls > stop_after
+            if stop_after is None:
+                return False
+            metrics = tmp_path / run / "metrics.jsonl"
+            told = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+            return sum(row["split"] == "train" for row in told) >= stop_after
 
         spec = RunSpec.model_validate(
             {

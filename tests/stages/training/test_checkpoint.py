@@ -104,3 +104,14 @@ def test_a_foreign_folder_in_the_way_is_put_aside(store: CheckpointStore) -> Non
 def test_a_checkpoint_of_other_data_is_not_gone_on_from(store: CheckpointStore) -> None:
     save(store, 4)
     assert CheckpointStore(store.folder, signature="xyz", keep_last=2).newest() is None
+
+
+def test_checkpoints_of_an_earlier_training_never_cost_the_ones_of_this(store: CheckpointStore) -> None:
+    for step in (150, 200):
+        save(store, step)
+    now = CheckpointStore(store.folder, signature="xyz", keep_last=2)
+    save(now, 50)
+    found = now.newest()
+    assert found is not None and found.step == 50
+    save(now, 100)
+    assert names(now) == {"step-50", "step-100"}

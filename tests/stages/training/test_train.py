@@ -126,7 +126,7 @@ def test_a_stop_between_steps_saves_and_the_resume_repeats_the_unbroken_run(
     unbroken = toy_run(run="unbroken")
     train.run(unbroken)
 
-    # Polled once before the first step and once after each; an epoch has three.
+    # An epoch has three steps.
     stopped = toy_run(run="broken", stop_after=steps)
     with pytest.raises(Stopped):
         train.run(stopped)
@@ -180,3 +180,57 @@ def test_a_loss_that_is_not_finite_stops_the_training_and_keeps_the_checkpoint(t
     kept = sorted((ctx.run_dir / "train" / "checkpoints").glob("step-*"))
     assert kept
     assert all(tensor.isfinite().all() for tensor in load_file(kept[-1] / "weights.safetensors").values())
+
+
+def test_states_that_were_made_again_start_anew(toy_run: Callable[..., StageContext]) -> None:
+    ctx = toy_run(max_steps=4)
+    manifest = ctx.run_dir / "states" / "manifest.jsonl"
+    manifest.write_text('{"index": 0, "sha256": "a"}\n')
+    train.run(ctx)
+    assert train.run(toy_run(max_steps=4))["resumed_from"] == 4
+    manifest.write_text('{"index": 0, "sha256": "b"}\n')
+    assert train.run(toy_run(max_steps=4))["resumed_from"] is None
+
+
+def test_a_stop_during_a_validation_saves_the_step_before_it_ends(
+    toy_run: Callable[..., StageContext], rows_of: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from eagle3.training import heldout
+
+    ctx = toy_run(checkpoint_every_steps=100)
+    asked = False
+    ctx.stop_requested = lambda: asked
+    evaluate = heldout.evaluate
+
+    def stop_in_the_middle(*args: Any) -> Any:
+        nonlocal asked
+        asked = bool(losses(rows_of(ctx, "metrics.jsonl"))) if (ctx.run_dir / "metrics.jsonl").exists() else False
+        return evaluate(*args)
+
+    monkeypatch.setattr(heldout, "evaluate", stop_in_the_middle)
+    with pytest.raises(Stopped):
+        train.run(ctx)
+    assert checkpoints(ctx) == {"step-6"}
+    assert "Training stopped after step 6 of 12; it is saved." in (ctx.run_dir / "events.jsonl").read_text()
+
+
+def test_a_stop_while_the_packages_load_ends_before_anything_is_built(toy_run: Callable[..., StageContext]) -> None:
+    ctx = toy_run(stop_after=0)
+    with pytest.raises(Stopped):
+        train.run(ctx)
+    assert not (ctx.run_dir / "train").exists()
+
+
+@pytest.mark.parametrize("split", ["train", "heldout"])
+def test_answers_that_all_lie_beyond_the_pack_are_refused_and_not_trained_past(
+    toy_run: Callable[..., StageContext], split: str
+) -> None:
+    ctx = toy_run(pack_tokens=8)
+    file = ctx.run_dir / "data" / "samples.jsonl"
+    samples = [json.loads(row) for row in file.read_text().splitlines()]
+    for sample in samples:
+        if sample["split"] == split:
+            sample["loss_mask"] = [0] * 10 + sample["loss_mask"][10:]
+    file.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    with pytest.raises(StageError, match=rf"All \d+ {split} samples have their answers beyond the first 8 tokens"):
+        train.run(ctx)

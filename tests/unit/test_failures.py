@@ -1,0 +1,52 @@
+"""Whatever breaks, the operator reads one sentence that names the thing and the next step."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from safetensors import SafetensorError
+
+from eagle3.failures import explain
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def torch_on_a_full_disk() -> Exception:
+    """torch says "file write failed", with the cause behind it or not at all."""
+    error = RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
+    error.__context__ = FULL
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FULL,
+        OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "/data/x"),
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+        torch_on_a_full_disk(),
+    ],
+)
+def test_a_full_disk_is_one_whoever_says_it(tmp_path: Path, error: Exception) -> None:
+    said = explain(error, tmp_path, "train")
+    assert said.startswith("The disk of /") and said.endswith("is full; free some space, then resume the run.")
+
+
+def test_a_disk_without_room_is_blamed_for_what_has_no_words_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    assert "is full" in explain(RuntimeError("unexpected pos 64 vs 0"), tmp_path, "train")
+    assert "is full" not in explain(PermissionError(errno.EACCES, "Permission denied", "/x"), tmp_path, "train")
+
+
+def test_a_file_that_cannot_be_used_is_named_with_the_next_step(tmp_path: Path) -> None:
+    said = explain(PermissionError(errno.EACCES, "Permission denied", "/data/x"), tmp_path, "extract")
+    assert said == "/data/x cannot be used (Permission denied); give this user the right to it, then resume the run."
+
+
+def test_the_unforeseen_is_told_as_what_it_is(tmp_path: Path) -> None:
+    said = explain(KeyError("choices"), tmp_path, "extract")
+    assert "KeyError: 'choices'" in said and "resume the run" in said and "defect of eagle3 in extract" in said
