@@ -15,6 +15,7 @@ from typing import Any, ClassVar, cast
 
 from textual.app import App, SystemCommand
 from textual.screen import Screen
+from textual.widgets import Input
 
 from eagle3.core.presets import SpecError
 from eagle3.core.spec import RunSpec
@@ -158,6 +159,7 @@ class ConsoleApp(App[None]):
 
     def on_launched(self, message: messages.Launched) -> None:
         self.console_state.launching = ""
+        self.clear_notifications()  # what stood in the way is over, and would cover the run
         if message.ack.get("already"):
             self.tell(f"{message.run_id} had been {'resumed' if message.resumed else 'launched'} already.")
         self.open_run(message.run_id)
@@ -194,6 +196,13 @@ class ConsoleApp(App[None]):
             self.switch_screen(name)
         else:
             self.push_screen(name)
+
+    def action_step_back(self) -> None:
+        """Out of a field that takes every key as text; from anywhere else to Overview."""
+        if isinstance(self.focused, Input):
+            self.screen.set_focus(None)
+        else:
+            self.action_go("overview")
 
     def open_run(self, run_id: str) -> None:
         """Show this run and follow it."""

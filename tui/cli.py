@@ -102,7 +102,7 @@ def runs(
 @app.command(help="Print the progress of a run (the latest where none is named) until it ends. Exit code 1 unless it finished.")
 def watch(
     words: RunWords = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
-    every: Annotated[float, typer.Option(help="seconds between two lines")] = 5.0, json: Json = False,
+    every: Annotated[float, typer.Option(help="seconds between two lines", min=0.2)] = 5.0, json: Json = False,
 ) -> None:  # fmt: skip
     from tui import oneshot
 

@@ -26,6 +26,8 @@ KEYS: tuple[Key, ...] = (
     Key("question_mark", "help", "Help", "these keys"),
     Key("e", "export", "Export", "write the screen to an SVG file", footer=False),
     Key("ctrl+r", "reconnect", "Reconnect", "connect again now", footer=False),
+    Key("escape", "step_back", "Back", "out of a field, where every key is text; then back to Overview", footer=False),
+    Key("ctrl+z", "suspend_process", "Suspend", "back to the shell for a while (fg returns); runs go on", footer=False),
     Key("q", "leave", "Quit", "leave the console; runs go on"),
     Key("enter", "open_run", "Open", "open the run under the cursor", "overview"),
     Key("enter", "open_run", "Open", "open the run under the cursor", "runs"),

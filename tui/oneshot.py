@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
+import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from eagle3.core import presets
 from eagle3.core.presets import SpecError
-from eagle3.core.records import RunSummary
-from remote.ask import Ask, HostKeyQuestion, SecretQuestion
+from eagle3.core.records import Result, RunSummary
+from eagle3.core.wording import result_of
 from remote.errors import EXIT_CODES, ContainerError, LinkError
 from tui import plan, report
 from tui.connect import connector
 from tui.formats import age_label, duration_label, number_label, one_line, rate_label, share, state_label
-from tui.ports import ContainerPort, RunNewsView, StopMode
+from tui.ports import ContainerPort, LinkView, RunNewsView, StopMode
+from tui.questions import on_terminal
 from tui.state import Console, RunView
 
 
@@ -56,14 +58,32 @@ class Talk:
     container: ContainerPort
     place: Place
     as_json: bool
+    tells_link: bool = False
+    """Whether changes of the link are told: not while it is opened and closed, which end in an answer of their own."""
 
     def say(self, words: str, value: Any) -> None:
         """The answer: ``words`` for a person, or ``value`` as one line of JSON."""
-        print(json.dumps(value, ensure_ascii=False) if self.as_json else words, flush=True)
+        _print(json.dumps(value, ensure_ascii=False) if self.as_json else words)
 
     def note(self, words: str) -> None:
         """Something on the way to the answer; with --json it goes to stderr."""
-        print(words, file=sys.stderr if self.as_json else sys.stdout, flush=True)
+        _print(words, to_stderr=self.as_json)
+
+    def link_changed(self, link: LinkView) -> None:
+        """Tell of a link that is slow or lost, and of one that is back."""
+        if self.tells_link and link.status != "connecting":
+            self.note(f"link {link.status}: {one_line(link.reason)}" if link.reason else f"link {link.status} again")
+
+
+class Unwritable(Exception):
+    """The answer has nowhere to go: the reader of stdout is gone, or the disk behind it is full."""
+
+
+def _print(words: str, *, to_stderr: bool = False) -> None:
+    try:
+        print(words, file=sys.stderr if to_stderr else sys.stdout, flush=True)
+    except OSError as error:
+        raise Unwritable(error.strerror or str(error)) from error
 
 
 Command = Callable[..., Awaitable[int]]
@@ -79,6 +99,11 @@ def go(place: Place, as_json: bool, command: Command, *args: Any) -> int:
         return _fail(as_json, 2 if error.code == "usage" else 1, error.code, error.text, error.remedy)
     except SpecError as error:
         return _fail(as_json, 2, "usage", str(error), "")
+    except Unwritable as error:
+        # What Python has not written yet would fail again, loudly, when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.stderr.write(f"The answer could not be written ({error}); runs go on.\n")
+        return 1
     except KeyboardInterrupt:
         sys.stderr.write("\nLeft; runs go on.\n")
         return 130
@@ -86,11 +111,14 @@ def go(place: Place, as_json: bool, command: Command, *args: Any) -> int:
 
 async def _go(place: Place, as_json: bool, command: Command, *args: Any) -> int:
     connect = connector(place.host, local=place.local, python=place.python)
-    container = connect(lambda link: None, _ask(), place.workspace)
+    container = connect(lambda link: talk.link_changed(link), on_terminal(), place.workspace)
+    talk = Talk(container, place, as_json)
     try:
         await container.open()
-        return await command(Talk(container, place, as_json), *args)
+        talk.tells_link = True
+        return await command(talk, *args)
     finally:
+        talk.tells_link = False
         await container.close()
 
 
@@ -100,22 +128,6 @@ def _fail(as_json: bool, code: int, kind: str, text: str, remedy: str) -> int:
         print(json.dumps({"error": {"code": kind, "text": one_line(text, 1000), "remedy": one_line(remedy)}}, ensure_ascii=False))
     sys.stderr.write(f"{words}\n")
     return code
-
-
-def _ask() -> Ask:
-    """Questions of the login on the terminal, where there is one."""
-    if not sys.stdin.isatty():
-        return Ask()
-
-    async def host_key(question: HostKeyQuestion) -> bool:
-        answer = await asyncio.to_thread(input, f"{one_line(question.text)} [yes/no] ")
-        return answer.strip().lower() in {"y", "yes"}
-
-    async def secret(question: SecretQuestion) -> str | None:
-        prompt = f"{one_line(question.host)}: {one_line(question.prompt)} "
-        return await asyncio.to_thread(input if question.echo else getpass.getpass, prompt)
-
-    return Ask(host_key=host_key, secret=secret)
 
 
 async def check(talk: Talk) -> int:
@@ -169,15 +181,41 @@ async def watch(talk: Talk, run_id: str, every_s: float) -> int:
         if not run_id:
             raise ContainerError("not_found", "There are no runs here yet.", "Launch one with: eagle3-tui launch.")
     view = RunView(run_id)
-    said_at, said = 0.0, ""
-    async for news in talk.container.follow(run_id, poll_s=min(1.0, every_s)):
-        view.take(news, time.time())
-        _tell_events(talk, news)
-        line = progress_line(view)
-        if not view.ended and line != said and time.monotonic() - said_at >= every_s:
-            talk.note(line)
-            said_at, said = time.monotonic(), line
+    try:
+        async for news in _paced(talk.container.follow(run_id, poll_s=min(1.0, every_s)), every_s, lambda: _tell(talk, view)):
+            view.take(news, time.time())
+            _tell_events(talk, news)
+    except LinkError as error:
+        raise LinkError(error.kind, f"{error.text} The run {run_id} goes on without us.") from error
     return _end(talk, view)
+
+
+async def _paced(news: AsyncIterator[RunNewsView], every_s: float, tell: Callable[[], None]) -> AsyncIterator[RunNewsView]:
+    """The news as they come, and ``tell`` every ``every_s`` seconds, also while none come: silence looks like a hang."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    while True:
+        coming = asyncio.ensure_future(anext(news))
+        try:
+            while not coming.done():
+                await asyncio.wait({coming}, timeout=max(0.0, due - loop.time()))
+                if not coming.done():
+                    tell()
+                    due = loop.time() + every_s
+            found = coming.result()
+        except StopAsyncIteration:
+            return
+        finally:
+            coming.cancel()
+        yield found
+
+
+def _tell(talk: Talk, view: RunView) -> None:
+    if view.summary is None or view.ended:
+        return
+    now = time.time()
+    old = "" if talk.container.link.status == "up" or view.at is None else f"  (last heard {age_label(now - view.at)})"
+    talk.note(progress_line(view, now) + old)
 
 
 def _tell_events(talk: Talk, news: RunNewsView) -> None:
@@ -186,15 +224,18 @@ def _tell_events(talk: Talk, news: RunNewsView) -> None:
             talk.note(f"{event.level}: {one_line(event.text, 1000)}")
 
 
-def progress_line(view: RunView) -> str:
-    """ "● running  train 62/180 steps  1.2 s per step  2 min 26 s left  loss 6.71"."""
+def progress_line(view: RunView, now: float) -> str:
+    """ "● running  3 min 05 s  train 62/180 steps  1.2 s per step  2 min 26 s left  loss 6.71"."""
     from tui.widgets.progress import counts
 
     words = [state_label(view.state)]
+    if view.summary is not None and (since := view.summary.started_at or view.summary.created_at) is not None:
+        words.append(duration_label(view.age_of(since, now)))
     if (progress := view.progress) is not None and progress.stage:
         words.append(f"{progress.stage} {counts(progress)}")
         words.append(rate_label(progress.rate, progress.unit))
         words.append(f"{duration_label(progress.eta_s)} left" if progress.eta_s is not None else "")
+        words.append(one_line(progress.reason))
         if progress.stage == "train" and (row := view.metrics.last("train", "train")) is not None:
             words.append(f"loss {number_label(row.loss)}")
     return "  ".join(word for word in words if word)
@@ -207,18 +248,44 @@ def _end(talk: Talk, view: RunView) -> int:
     if view.result is not None and finished:
         verdict = one_line(view.result.verdict_text or view.result.verdict, 1000)
         words = "\n".join(filter(None, [f"{state_label(view.state)}  {view.run_id}", verdict, figures_line(view.result)]))
-        value: dict[str, Any] = view.result.model_dump()
+        value = ending(view.result)
     else:
         why = "" if finished else failure_words(view)
         words = f"{state_label(view.state)}  {view.run_id}  {why}".rstrip()
-        value = {"run_id": view.run_id, "state": view.state, "text": why}
+        value = {**ending(partial_result(view, why)), "text": why}
     talk.say(words, value)
     return 0 if finished else 1
+
+
+FIGURES: dict[str, tuple[str, ...]] = {
+    "val": ("acc_pos", "accept_len"),
+    "untrained": ("acc_pos",),
+    "served": ("accept_len", "acc_pos", "drafts", "prompts", "tok_s", "tok_s_no_draft"),
+    "lossless": ("identical", "of"),
+}
+"""The keys that the last line always has, so that a script may read them of every run; null where nothing was measured."""
+
+
+def ending(result: Result) -> dict[str, Any]:
+    """The result as the last line of ``--watch --json``."""
+    value = result.model_dump()
+    for name, keys in FIGURES.items():
+        value[name] = {**dict.fromkeys(keys), **value[name]}
+    return value
+
+
+def partial_result(view: RunView, why: str) -> Result:
+    """What is known of a run that did not come to its end, and why it did not."""
+    summary = view.summary or RunSummary(run_id=view.run_id)
+    row = view.metrics.last("train", "val")
+    val = {"acc_pos": row.acc_pos, "accept_len": row.accept_len} if row is not None else {}
+    return result_of(summary, None).model_copy(update={"val": val, "verdict_text": why})
 
 
 async def stop(talk: Talk, run_id: str, mode: StopMode) -> int:
     """Stop a run and print what was done."""
     answer = await talk.container.stop(run_id, mode, getpass.getuser())
-    when = "now" if mode == "now" else "after its next checkpoint"
-    talk.say(f"{run_id} stops {when}.", answer)
+    when = "now" if answer.get("mode", mode) == "now" else "after its next checkpoint"
+    ended = f"{run_id} has ended already: {answer.get('state')}."
+    talk.say(ended if answer.get("already") else f"{run_id} stops {when}.", answer)
     return 0

@@ -160,10 +160,11 @@ class Session:
         return self._container
 
     async def _follow(self, run_id: str) -> None:
-        container = await self._ready()
         tries = 0
         while True:
             fresh = True
+            # Asked for at each try: another workspace brings another container.
+            container = await self._ready()
             try:
                 async for news in container.follow(run_id, poll_s=FOLLOW_S):
                     tries = 0

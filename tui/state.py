@@ -118,10 +118,12 @@ class RunView:
 
     @property
     def failure(self) -> Event | None:
-        """The event that says why the run failed: the last error of the last attempt."""
+        """The event that says why the run failed: the last error of the last attempt, but not the supervisor's word that
+        it has ended, which comes after every cause."""
         if self.state not in {"failed", "lost", "unknown"} or self.summary is None:
             return None
-        errors = [e for e in self.events if e.level == "error" and e.attempt == self.summary.attempt]
+        last = self.summary.attempt
+        errors = [e for e in self.events if e.level == "error" and e.attempt == last and e.kind != "attempt_ended"]
         return errors[-1] if errors else None
 
     def age_of(self, t: float | None, now: float) -> float | None:

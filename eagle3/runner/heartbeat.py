@@ -73,6 +73,13 @@ class Heartbeat:
                 self._complained = True
                 complain(f"the heartbeat could not be written: {error}")
 
+    def stop_asking(self, wait_s: float = 3.0) -> None:
+        """No question to the GPUs after this, and the one that is open is waited for: it is a child of the supervisor,
+        and would be taken for something that the worker has left behind."""
+        self._gpu_next = float("inf")
+        if self._gpu_thread is not None:
+            self._gpu_thread.join(wait_s)
+
     def _ask_gpus(self) -> None:
         if time.monotonic() < self._gpu_next or (self._gpu_thread is not None and self._gpu_thread.is_alive()):
             return

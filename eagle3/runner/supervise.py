@@ -206,6 +206,7 @@ class Supervisor:
     # -- end
 
     def _end_descendants(self) -> List[Dict[str, Any]]:
+        self.heartbeat.stop_asking()
         left = self._everything()
         if left:
             names = ", ".join(f"{pid} {proctable.name(pid)[:60]}" for pid, _ in left[:5])

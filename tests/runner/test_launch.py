@@ -272,3 +272,10 @@ def test_a_foreground_supervisor_claims_for_itself_and_ends_with_the_workers_cod
     command = [sys.executable, "-I", "-S", str(RUNNER), "supervise", str(run_dir), "--foreground"]
     assert subprocess.run(command, timeout=60).returncode == 7
     assert wait_end(run_dir, 2)["code"] == 7
+
+
+def test_the_runners_own_question_to_the_gpus_is_nothing_that_a_worker_left_behind(workspace: Path) -> None:
+    run_dir = Path(launch(workspace, "r", "", shell("exit 0"))["run_dir"])
+    assert wait_end(run_dir)["code"] == 0
+    kinds = [json.loads(line)["kind"] for line in (run_dir / "events.jsonl").read_text().splitlines()]
+    assert kinds == ["attempt_started", "attempt_ended"]

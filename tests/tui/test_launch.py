@@ -157,3 +157,17 @@ async def test_letters_typed_into_a_field_are_not_keys(container: FakeContainer,
         await pilot.press(*"/pq1e")
         assert pilot.app.screen.query_one("#prompts", Input).value == "/pq1e"
         assert not isinstance(pilot.app.screen, Confirm)
+
+
+async def test_escape_leaves_a_field_and_then_the_screen_and_keeps_what_was_typed(make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("3")
+        await until_seen(pilot, "New run")
+        pilot.app.screen.query_one("#max_steps", Input).focus()
+        await pilot.press(*"70")
+        await until_seen(pilot, "Esc leaves the field.")
+        await pilot.press("escape", "p")
+        await until_seen(pilot, "Launch the pilot?", "70 steps")
+        await pilot.press("escape", "escape")
+        await until_seen(pilot, "GPU memory")

@@ -6,11 +6,14 @@ import json
 
 import pytest
 
+from eagle3.core.records import Event, RunSummary
 from tests.tui.conftest import Clock, MakeApp
-from tests.tui.support.container import FakeContainer
+from tests.tui.support.container import FakeContainer, News
 from tests.tui.support.driving import seen, until, until_seen
 from tests.tui.support.folders import NOW, event, lines, metric, write_run
-from tui.screens.run import RunScreen
+from tui.screens.run import RunScreen, link_problem
+from tui.state import Console, LinkState, RunView
+from tui.widgets.headline import failure_words, headline
 from tui.widgets.log import RunLog
 from tui.widgets.plot import MetricPlot
 
@@ -237,3 +240,34 @@ async def test_without_a_run_the_screen_says_what_to_press(make_app: MakeApp) ->
         await until_seen(pilot, "none yet")
         await pilot.press("4")
         await until_seen(pilot, "No run is open.  Press 5 to choose one, or p to launch the pilot.")
+
+
+async def test_a_run_launched_from_the_picture_of_an_ended_one_can_be_stopped(
+    container: FakeContainer, make_app: MakeApp
+) -> None:
+    write_run(container.root, "run-a", "stopped")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "■ stopped", "r Resume")
+        await pilot.press("p")
+        await until_seen(pilot, "Launch the pilot?")
+        await pilot.press("y")
+        await until_seen(pilot, "● running", "s Stop")
+
+
+def test_a_link_that_is_down_is_said_on_the_run_with_its_reason_at_once() -> None:
+    console = Console("box")
+    view = console.watch("run-a")
+    view.take(News(RunSummary(run_id="run-a", state="running", now=NOW)), NOW)
+    assert link_problem(console, view, NOW) == ""
+    console.take_link(LinkState("down", NOW, "box refuses connections."))
+    words = link_problem(console, view, NOW + 3)
+    assert words == "box refuses connections. Last heard 3 s ago."
+    assert f"▲ {words}" in [line.plain for line in headline(view, NOW + 3, False, 80, words)]
+
+
+def test_a_failure_that_only_the_log_explains_shows_its_last_line() -> None:
+    view = RunView("run-a")
+    summary = RunSummary(run_id="run-a", state="failed", state_text="failed with exit code 1", attempt=1, exit_code=1)
+    ended = Event(kind="attempt_ended", level="error", text="attempt 1 ended: exit code 1")
+    view.take(News(summary, events=[ended], log="Traceback\nModuleNotFoundError: No module named 'torch'\n\n"), NOW)
+    assert failure_words(view) == ("failed with exit code 1; its log ends with: ModuleNotFoundError: No module named 'torch'")

@@ -116,6 +116,8 @@ def test_the_failure_is_the_last_error_of_the_last_attempt() -> None:
     ]
     view.take(news("failed", attempt=2, events=[*errors, Event(attempt=2, level="error", text="last")]), NOW)
     assert view.failure is not None and view.failure.text == "last"
+    view.take(news("failed", attempt=2, events=[Event(attempt=2, level="error", kind="attempt_ended", text="code 1")]), NOW)
+    assert view.failure.text == "last", "that it has ended is no reason"
     view.take(news("running", attempt=3), NOW)
     assert view.failure is None
 

@@ -115,6 +115,8 @@ class LaunchScreen(ConsoleScreen):
         waiting = f"Launching {console.launching}…" if console.launching else ""
         if not problem and not waiting and console.link.status not in {"up", "degraded"}:
             waiting = "Not connected: the launch would wait for the link."
+        if not problem and not waiting and isinstance(self.focused, Input):
+            waiting = "Esc leaves the field."
         line = Text(f"✗ {problem}", BAD) if problem else Text(waiting, MUTED)
         widget = self.query_one("#problem", Static)
         if widget.content != line:

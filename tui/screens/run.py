@@ -83,6 +83,14 @@ def served_length(view: RunView) -> float | None:
     return rows[-1].accept_len if rows else None
 
 
+def link_problem(console: Console, view: RunView, now: float) -> str:
+    """Why nothing new comes: the reason of a link that is down, and how old the picture is. Empty while it is up."""
+    if console.link.status not in {"down", "refused"} or not console.link.reason:
+        return ""
+    reason = console.link.reason.rstrip(".")
+    return f"{reason}. Last heard {age_label(None if view.at is None else now - view.at)}."
+
+
 class RunScreen(ConsoleScreen):
     HERE = "run"
     BINDINGS = bindings_of("run")
@@ -116,14 +124,14 @@ class RunScreen(ConsoleScreen):
         if view is None:
             return
         stale = console.stale(view.at, now)
-        self.query_one(Headline).show(view, now, stale)
+        self.query_one(Headline).show(view, now, stale, link_problem(console, view, now))
         self.query_one(ProgressLine).show(view, now)
         self.query_one(StagesPanel).show(view, now)
         self.query_one(EventsPanel).show(view, now)
         self.query_one(RunLog).show(view, now)
         self._plots(view, now)
         self.query_one("#panes").set_class(stale and not view.ended, "stale")
-        allowed = (view.run_id, view.ended, view.resumable)
+        allowed = (view.run_id, view.summary is not None and not view.ended, view.resumable)
         if allowed != self._allowed:
             self._allowed = allowed
             self.refresh_bindings()

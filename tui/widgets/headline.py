@@ -42,20 +42,24 @@ def _number(value: object) -> float | None:
 
 
 def failure_words(view: RunView) -> str:
-    """Why the run failed, in one sentence: its last error event, or else what the runner derived."""
+    """Why the run failed, in one sentence: its last error event, or else what the runner derived and its last line of log."""
     if event := view.failure:
         return one_line(event.text)
     if view.summary is None:
         return ""
-    if view.summary.state_text:
-        return one_line(view.summary.state_text)
-    if view.summary.exit_signal:
-        return f"The run was ended by signal {view.summary.exit_signal}; the log says more."
-    return f"The run ended with code {view.summary.exit_code}; the log says more."
+    words = one_line(view.summary.state_text) or (
+        f"The run was ended by signal {view.summary.exit_signal}"
+        if view.summary.exit_signal
+        else f"The run ended with code {view.summary.exit_code}"
+    )
+    if view.state == "failed" and (said := next((line.strip() for line in reversed(view.log) if line.strip()), "")):
+        return f"{words}; its log ends with: {clean_line(said, 300)}"
+    return words
 
 
-def headline(view: RunView, now: float, stale: bool, width: int = 200) -> list[Text]:
-    """One to four lines; the first is kept within ``width`` by leaving out its end."""
+def headline(view: RunView, now: float, stale: bool, width: int = 200, link_problem: str = "") -> list[Text]:
+    """One to four lines; the first is kept within ``width`` by leaving out its end. ``link_problem`` says why nothing
+    new is heard, from the moment on that the link is gone."""
     run = view.summary
     symbol, word = STATE_WORDS.get(view.state, ("?", view.state))
     colour = STATE_COLOURS.get(view.state, MUTED)
@@ -88,7 +92,9 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200) -> list[T
             lines.append(Text.assemble(("Verdict  ", f"bold {colour}"), (verdict, TEXT)))
         if figures := figures_line(view.result, width - 9):
             lines.append(Text.assemble(("Figures  ", "bold"), (figures, MUTED)))
-    if view.problem:
+    if not view.ended and link_problem:
+        lines.append(Text(f"▲ {link_problem}", WARN))
+    elif view.problem:
         lines.append(Text(f"▲ {view.problem}", WARN))
     elif stale and not view.ended:
         lines.append(Text(f"▲ stale: last heard {age_label(None if view.at is None else now - view.at)}", WARN))
@@ -102,8 +108,8 @@ class Headline(Widget):
         super().__init__(id=id)
         self._lines: list[Text] = []
 
-    def show(self, view: RunView, now: float, stale: bool) -> None:
-        lines = headline(view, now, stale, self.content_size.width or 76)
+    def show(self, view: RunView, now: float, stale: bool, link_problem: str) -> None:
+        lines = headline(view, now, stale, self.content_size.width or 76, link_problem)
         if lines != self._lines:
             self._lines = lines
             self.refresh(layout=True)
