@@ -29,7 +29,6 @@ def user() -> str:
 def facts() -> Dict[str, Any]:
     """Name, system, processors and memory, with the container's own limits where it has some."""
     memory = _meminfo()
-    uptime = _words("/proc/uptime")
     return {
         "hostname": socket.gethostname(),
         "user": user(),
@@ -44,10 +43,16 @@ def facts() -> Dict[str, Any]:
         "memory_available_bytes": memory.get("MemAvailable"),
         "memory_limit_bytes": _cgroup("memory.max", "memory/memory.limit_in_bytes"),
         "memory_used_bytes": _cgroup("memory.current", "memory/memory.usage_in_bytes"),
-        "uptime_s": float(uptime[0]) if uptime else None,
+        "uptime_s": uptime_s(),
         "boot_id": identity.boot_id(),
         "container": _container(),
     }
+
+
+def uptime_s() -> float:
+    """Seconds since the machine started; 0 where the kernel does not say."""
+    words = _words("/proc/uptime")
+    return float(words[0]) if words else 0.0
 
 
 def disks(paths: Iterable[str]) -> List[Dict[str, Any]]:

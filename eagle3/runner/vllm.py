@@ -19,6 +19,8 @@ from eagle3.runner import host, identity, proctable, rundir, state
 DEADLINE_S = 2.0
 DEFAULT_PORT = 8000
 MAX_BODY_BYTES = 4 << 20
+LOADING_S = 1800.0
+"""So long a live process that does not listen is taken to be loading: a cold model of a trillion parameters needs 20 minutes."""
 _GAUGE = re.compile(r"^vllm:num_requests_(running|waiting)(?:\{[^}]*\})?\s+(\S+)")
 
 
@@ -32,7 +34,16 @@ def servers(run_dirs: Iterable[Path], urls: Iterable[str]) -> List[Dict[str, Any
     entries = list(found.values())
     answers = host.in_parallel([functools.partial(ask, entry["url"]) for entry in entries], DEADLINE_S + 0.5)
     silent = {"health": "down", "text": f"/health did not answer within {DEADLINE_S:.0f} s"}
-    return [{**entry, **(answer if answer is not None else silent)} for entry, answer in zip(entries, answers)]
+    return [_loading({**entry, **(answer if answer is not None else silent)}) for entry, answer in zip(entries, answers)]
+
+
+def _loading(server: Dict[str, Any]) -> Dict[str, Any]:
+    """Nothing listens yet, but the process lives and is young: that is not known to be down."""
+    process = identity.stat(server["pid"]) if server.pop("refused", False) and server["pid"] else None
+    age_s = host.uptime_s() - process.start_ticks / identity.TICKS_PER_S if process else LOADING_S
+    if age_s < LOADING_S:
+        server.update(health="unknown", text=f"loading: its process is {age_s:.0f} s old and does not listen yet")
+    return server
 
 
 def ask(url: str, deadline_s: float = DEADLINE_S) -> Dict[str, Any]:
@@ -42,7 +53,8 @@ def ask(url: str, deadline_s: float = DEADLINE_S) -> Dict[str, Any]:
     try:
         status, _ = get(f"{base}/health", deadline_s)
     except (OSError, ValueError) as error:
-        return {**answer, "text": f"/health does not answer: {_why(error)}"}
+        refused = isinstance(getattr(error, "reason", error), ConnectionRefusedError)
+        return {**answer, "text": f"/health does not answer: {_why(error)}", "refused": refused}
     if status != 200:
         return {**answer, "text": f"/health answers {status}"}
     answer["health"] = "ok"

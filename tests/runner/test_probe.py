@@ -77,6 +77,13 @@ def stand_in(tmp_path: Path) -> Iterator[Any]:
         child.wait()
 
 
+def test_a_server_whose_process_lives_but_does_not_listen_yet_is_loading_not_down(stand_in: Any) -> None:
+    url, _ = stand_in("server.handle_request(); server.socket.close(); import time; time.sleep(600)")
+    wait_for(lambda: server_at(url, vllm.servers([], []))["health"] != "ok")
+    found = server_at(url, vllm.servers([], []))
+    assert found["health"] == "unknown" and "loading" in found["text"]
+
+
 def server_at(url: str, servers: list[dict[str, Any]]) -> dict[str, Any]:
     [found] = [server for server in servers if server["url"] == url]
     return found

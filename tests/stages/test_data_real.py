@@ -17,7 +17,7 @@ from eagle3.stages.context import StageContext
 from eagle3.store import StateStore
 from tests.stages.runs import TARGET, context
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 AGREEMENT = 1e-5
 """Largest difference, relative to the layer's largest value, in float32."""

@@ -13,7 +13,7 @@ from tests.stages.drafts import random_draft
 from tests.stages.runs import TARGET, context, rows
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_random_draft_is_served_from_its_exported_folder_counted_and_found_broken(tmp_path: Path) -> None:
     """The exported folder takes the draft's place before the evaluation, so what vLLM loads is what would be handed over."""
