@@ -9,6 +9,7 @@ Importing this loads neither Textual nor an SSH library; each command loads what
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -146,8 +147,21 @@ def picture(
     )  # fmt: skip
 
 
+def open_streams() -> None:
+    """Where a stream was closed (as by ``<&-`` or some schedulers), put nothing in its place: the next file or socket would
+    get its number otherwise, and every look at ``sys.stdin`` would have to expect None."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            setattr(sys, name, os.fdopen(number, mode))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script. Anything that is not a command opens the console on it."""
+    open_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     commands = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
     if words and words[0] not in commands and words[0] not in {"--help", "-h"}:

@@ -135,6 +135,17 @@ def test_an_error_in_json_is_the_last_line_also_where_both_streams_are_one(tmp_p
     assert json.loads(answer)["error"]["text"] == words
 
 
+@pytest.mark.parametrize(("closed", "code"), [("<&-", 3), (">&-", 3), ("2>&-", 3), ("<&- >&- 2>&-", 3)])
+def test_closed_streams_end_no_command_with_a_traceback(tmp_path: Path, closed: str, code: int) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"$0" -m tui runs ssh://127.0.0.1:1 --json {closed}', sys.executable],
+        capture_output=True, text=True, timeout=100, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+
+
 ASKING = """
 import asyncio
 from remote.ask import HostKeyQuestion

@@ -271,3 +271,9 @@ def test_a_failure_that_only_the_log_explains_shows_its_last_line() -> None:
     ended = Event(kind="attempt_ended", level="error", text="attempt 1 ended: exit code 1")
     view.take(News(summary, events=[ended], log="Traceback\nModuleNotFoundError: No module named 'torch'\n\n"), NOW)
     assert failure_words(view) == ("failed with exit code 1; its log ends with: ModuleNotFoundError: No module named 'torch'")
+
+
+async def test_a_stop_that_waits_for_the_checkpoint_stays_in_sight(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a", stop_mode="after-checkpoint", stop_by="ann")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running", "■ stopping after the next checkpoint, asked by ann")

@@ -85,6 +85,9 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200, link_prob
         lines.append(Text(f"✗ {failure_words(view)}", BAD))
     elif view.state in {"lost", "unknown", "unsupervised", "stalled", "stopped"} and (why := failure_words(view)):
         lines.append(Text(f"  {why}", WARN if view.state != "stopped" else MUTED))
+    elif not view.ended and run.stop_mode:
+        by = f", asked by {clean_line(run.stop_by, 40)}" if run.stop_by else ""
+        lines.append(Text(f"■ stopping {'now' if run.stop_mode == 'now' else 'after the next checkpoint'}{by}", WARN))
     if view.result is not None and view.state == "finished":
         verdict = one_line(view.result.verdict_text) or one_line(view.result.verdict)
         if verdict:
