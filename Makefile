@@ -29,10 +29,10 @@ help:  ## Show this list
 .PHONY: demo
 demo: install $(DONE)/system-demo  ## The pilot on this machine, over a real SSH link, in the console
 	@$(BIN)/eagle3 target $(TARGET)
-	@if [ -t 0 ] && [ -t 1 ]; then \
+	@if [ -t 0 ] && [ -t 1 ] && [ -t 2 ]; then \
 	    exec $(BIN)/eagle3-tui --local; \
 	else \
-	    exec $(BIN)/eagle3-tui launch --local --size $(SIZE) --target $(TARGET) --machine $(MACHINE) --watch --json; \
+	    exec $(BIN)/eagle3-tui launch --local --size $(SIZE) --target $(TARGET) --machine $(MACHINE) --watch --json 2>&1; \
 	fi
 
 .PHONY: test

@@ -156,6 +156,8 @@ class Container:
         ``report`` is the readiness report that the run was started under; ``secret_env`` goes into the worker's
         environment and nowhere else. The spec's workspace is this container's.
         """
+        # Where the package lies there is known only once the helper has answered.
+        await self._keeper.channel(LAUNCH_LIMIT_S)
         spec = spec.model_copy(update={"workspace": self.workspace})
         args: dict[str, Any] = {
             "workspace": self.workspace,

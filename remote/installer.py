@@ -173,6 +173,9 @@ def explain(error: OSError) -> Dict[str, Any]:  # noqa: UP006
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         text = f"{where} is in the way: it is not a folder."
         return {"ok": False, "code": "failed", "text": text, "remedy": "Move it away, or give another --workspace."}
+    if error.errno in (errno.ENOENT, errno.EINVAL, errno.ENAMETOOLONG):
+        text = f"No folder can be made at {where}: {error.strerror}."
+        return {"ok": False, "code": "failed", "text": text, "remedy": OTHER_PLACE}
     return {"ok": False, "code": "failed", "text": f"The helper could not be installed: {error}.", "remedy": ""}
 
 

@@ -187,7 +187,8 @@ class LinkKeeper:
         return True
 
     def _failed(self, error: LinkError | ContainerError) -> None:
-        refused = isinstance(error, LinkError) and error.kind == "refused"
+        # A host or workspace that cannot be one does not become one by asking again.
+        refused = error.kind == "refused" if isinstance(error, LinkError) else error.code == "usage"
         self._set("refused" if refused else "down", str(error))
 
     def _set(self, status: LinkStatus, reason: str = "") -> None:

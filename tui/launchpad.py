@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import signal
 import sys
 
 
@@ -19,6 +20,7 @@ def open_console(host: str, *, local: bool, workspace: str, python: str | None, 
     from tui.app import ConsoleApp
     from tui.catalog import Catalog, default_path
     from tui.connect import connector, preload
+    from tui.hangup import end_with_terminal
 
     app = ConsoleApp(
         connector(host, local=local, python=python),
@@ -30,5 +32,8 @@ def open_console(host: str, *, local: bool, workspace: str, python: str | None, 
         run_id=run_id,
         terminal_is_there=sys.stdin.isatty,
     )
+    end_with_terminal(sys.stdin.fileno())
+    # Told to end, the console still gives the terminal back as it was.
+    signal.signal(signal.SIGTERM, lambda *_: app.exit(return_code=128 + signal.SIGTERM))
     app.run()
     return app.return_code or 0

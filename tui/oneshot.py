@@ -123,10 +123,11 @@ async def _go(place: Place, as_json: bool, command: Command, *args: Any) -> int:
 
 
 def _fail(as_json: bool, code: int, kind: str, text: str, remedy: str) -> int:
-    words = one_line(f"{text} {remedy}".strip(), 1000)
+    sys.stderr.write(one_line(f"{text} {remedy}".strip(), 1000) + "\n")
     if as_json:
-        print(json.dumps({"error": {"code": kind, "text": one_line(text, 1000), "remedy": one_line(remedy)}}, ensure_ascii=False))
-    sys.stderr.write(f"{words}\n")
+        # Last, so that it is the last line also where both streams end up in one file.
+        answer = {"error": {"code": kind, "text": one_line(text, 1000), "remedy": one_line(remedy)}}
+        print(json.dumps(answer, ensure_ascii=False), flush=True)
     return code
 
 

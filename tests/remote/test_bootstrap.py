@@ -99,6 +99,7 @@ def test_too_little_space_is_said_before_anything_is_written(tmp_path: Path) -> 
     ("number", "code", "words"),
     [
         (errno.EROFS, "disk", "read-only"),
+        (errno.ENOENT, "failed", "No folder can be made at"),
         (errno.ENOSPC, "disk", "full"),
         (errno.EDQUOT, "disk", "quota"),
         (errno.EACCES, "permission", "cannot be written"),

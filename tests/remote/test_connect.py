@@ -340,3 +340,11 @@ async def test_an_unreachable_host_is_dialled_on_in_the_background_if_wanted(ssh
     await until(lambda: container.link.status == "up", "the host to be reached after all")
     assert await container.runs() == []
     await container.close()
+
+
+async def test_what_is_no_host_is_not_dialled_again(quick: Quick) -> None:
+    container = Container("a b", settings=quick())
+    with pytest.raises(ContainerError, match="names no host"):
+        await container.open(persist=True)
+    assert (container.link.status, "names no host" in container.link.reason) == ("refused", True)
+    await container.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eagle3.core.spec import RunSpec
-from remote.container import Container, ContainerError, Link, RunNews
+from remote.container import Container, ContainerError, Link, LinkError, RunNews
 from tests.remote.conftest import Open, Quick
 from tests.support.proxy import FaultProxy
 from tests.support.sshd import Sshd
@@ -203,3 +203,19 @@ async def test_a_helper_that_dies_is_started_again_over_the_same_connection(
         await until(lambda: container.info["pid"] != pid and container.link.status == "up", "another helper")
         assert await container.runs() == []
         assert proxy.connections == 1
+
+
+async def test_a_launch_asked_for_before_the_host_was_ever_reached_waits_for_it(sshd: Sshd, quick: Quick, spec: RunSpec) -> None:
+    sshd.stop()
+    container = Container(sshd.url, settings=quick(sshd))
+    try:
+        with pytest.raises(LinkError, match="refuses connections"):
+            await container.open(persist=True)
+        launching = asyncio.create_task(container.launch(spec, "early"))
+        await until(lambda: container.link.status == "down" and not launching.done(), "the first failure to be known")
+        sshd.start()
+        ack = await launching
+        (Path(ack["run_dir"]) / "finish").touch()
+        assert (ack["run_id"], ack["already"]) == ("early", False)
+    finally:
+        await container.close()

@@ -124,6 +124,17 @@ def test_an_answer_that_cannot_be_written_is_one_sentence_and_1(tmp_path: Path) 
     assert done.stderr == "The answer could not be written (No space left on device); runs go on.\n"
 
 
+def test_an_error_in_json_is_the_last_line_also_where_both_streams_are_one(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tui", "launch", "ssh://127.0.0.1:1", "--watch", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+    words, answer = done.stdout.splitlines()
+    assert json.loads(answer)["error"]["text"] == words
+
+
 ASKING = """
 import asyncio
 from remote.ask import HostKeyQuestion

@@ -29,10 +29,8 @@ def notice(console: Console, now: float) -> Text:
         return Text(f"✗ {link.reason or 'The host refused us.'} Ctrl+r tries again.", BAD)
     if link.status == "down":
         lasted = duration_label(now - link.since)
-        return Text(
-            f"✗ {link.reason or 'The link is down.'} Down for {lasted}; trying again. What stands below is what was last known.",
-            BAD,
-        )
+        below = " What stands below is what was last known." if console.probe.at is not None or console.runs else ""
+        return Text(f"✗ {link.reason or 'The link is down.'} Down for {lasted}; trying again.{below}", BAD)
     if console.probe.problem:
         return Text(f"▲ {console.probe.problem}", WARN)
     if link.status == "degraded":
