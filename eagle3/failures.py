@@ -14,7 +14,15 @@ from eagle3.core.spec import RunSpec
 from eagle3.stages.context import StageError
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_FULL_WORDS = ("No space left on device", "Disk quota exceeded", "os error 28", "os error 122")
+_FULL_WORDS = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "os error 28",
+    "os error 122",
+    # torch's zip writer names no cause, only that less went out than it had written.
+    "unexpected pos",
+    "PytorchStreamWriter failed writing",
+)
 _NO_ROOM_BYTES = 1 << 20
 
 

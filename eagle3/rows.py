@@ -47,12 +47,16 @@ def read_whole_rows(path: Path) -> list[Row]:
 
 
 def append_row(path: Path, row: Row) -> None:
-    """Append one row by one write."""
+    """Append one row, whole or not at all: half a row on a full disk would spoil the next one. The file has one writer."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    size = os.fstat(descriptor).st_size
     try:
         view = memoryview(encode(row))
         while view:
             view = view[os.write(descriptor, view) :]
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
     finally:
         os.close(descriptor)
 

@@ -53,6 +53,7 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
 def run(ctx: StageContext) -> dict[str, Any]:
     """Measure and judge. Raises StageError where the draft is missing or not whole, the server cannot load it, or a request
     fails; Stopped on a stop."""
+    ctx.check_disk()
     draft = ctx.run_dir / "train" / "draft"
     draft_sha256 = draft_folder.check(draft).sha256
     plain = baseline.load(ctx)

@@ -39,6 +39,19 @@ def run(ctx: StageContext) -> dict[str, Any]:
     ctx.journal.progress(STAGE, 0, 1, "folder")
     place, building = ctx.run_dir / "export", ctx.run_dir / ".export.building"
     shutil.rmtree(building, ignore_errors=True)
+    try:
+        _build(ctx, draft, building, facts)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    _put_in_place(building, place)
+    size_bytes = sum(path.stat().st_size for path in place.iterdir())
+    ctx.journal.progress(STAGE, 1, 1, "folder")
+    ctx.journal.event("export", f"The draft stands in {place}, {size_bytes / 1e6:.1f} MB, with its model card.")
+    return {"path": str(place), "bytes": size_bytes, "parameters": facts.parameters, "draft_vocab_size": facts.draft_vocab_size}
+
+
+def _build(ctx: StageContext, draft: Path, building: Path, facts: draft_folder.DraftFacts) -> None:
     building.mkdir()
     for pattern in _CARRIED:
         for path in sorted(draft.glob(pattern)):
@@ -55,11 +68,6 @@ def run(ctx: StageContext) -> dict[str, Any]:
     )
     _write(building / "README.md", card)
     draft_folder.check(building)
-    _put_in_place(building, place)
-    size_bytes = sum(path.stat().st_size for path in place.iterdir())
-    ctx.journal.progress(STAGE, 1, 1, "folder")
-    ctx.journal.event("export", f"The draft stands in {place}, {size_bytes / 1e6:.1f} MB, with its model card.")
-    return {"path": str(place), "bytes": size_bytes, "parameters": facts.parameters, "draft_vocab_size": facts.draft_vocab_size}
 
 
 def _from_home(path: Path) -> str:

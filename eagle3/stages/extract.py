@@ -121,6 +121,8 @@ async def extract_all(
 
         failures = await run_bounded(samples, extract, concurrency=ctx.spec.extract.concurrency, watch=watch)
     if failures:
+        # A server without room leaves no file and no word of it: then the disk is the reason to give.
+        ctx.check_disk(store.bytes_of(max(len(sample["input_ids"]) for sample in samples), 1, ctx.spec.target.dtype))
         first = failures[0]
         raise StageError(
             f"{len(failures)} of {len(samples)} samples have no states, sample {first.item['index']} ('{first.item['id']}') "

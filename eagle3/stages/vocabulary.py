@@ -37,6 +37,7 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Count, map, check and measure. Figures: ``size``, ``coverage`` (held-out share) and ``coverage_train``."""
+    ctx.check_disk()
     ctx.journal.progress("vocabulary", 0, None, "tokens", quiet_s=120, reason="loading speculators")
     samples = read_samples(ctx.run_dir / "data" / "samples.jsonl")
     target_size = target_vocabulary(ctx.model_dir)

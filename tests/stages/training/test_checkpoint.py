@@ -115,3 +115,16 @@ def test_checkpoints_of_an_earlier_training_never_cost_the_ones_of_this(store: C
     assert found is not None and found.step == 50
     save(now, 100)
     assert names(now) == {"step-50", "step-100"}
+
+
+def test_a_save_without_room_gives_back_what_it_took(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(store, 4)
+
+    def no_room(*_: object) -> None:
+        raise RuntimeError("unexpected pos 64 vs 0")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", no_room)
+        with pytest.raises(RuntimeError):
+            save(store, 8)
+    assert names(store) == {"step-4"}
