@@ -58,5 +58,6 @@ class StageContext:
         if free_bytes - more_bytes < self.spec.disk_floor_bytes:
             raise StageError(
                 f"The disk of {self.run_dir} has {bytes_label(free_bytes)} free; this step needs {bytes_label(more_bytes)} "
-                f"and the run keeps {bytes_label(self.spec.disk_floor_bytes)} free (disk_floor_bytes). Free some space, then resume the run."
+                f"and the run keeps {bytes_label(self.spec.disk_floor_bytes)} free (disk_floor_bytes). "
+                "Free some space, then resume the run."
             )
