@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3.core.spec import RunSpec
-from eagle3.core.wording import size
+from eagle3.core.wording import bytes_label
 from eagle3.journal import Journal
 
 
@@ -57,6 +57,7 @@ class StageContext:
         free_bytes = shutil.disk_usage(self.run_dir).free
         if free_bytes - more_bytes < self.spec.disk_floor_bytes:
             raise StageError(
-                f"The disk of {self.run_dir} has {size(free_bytes)} free; this step needs {size(more_bytes)} and the run keeps "
-                f"{size(self.spec.disk_floor_bytes)} free (disk_floor_bytes). Free some space, then resume the run."
+                f"The disk of {self.run_dir} has {bytes_label(free_bytes)} free; this step needs {bytes_label(more_bytes)} "
+                f"and the run keeps {bytes_label(self.spec.disk_floor_bytes)} free (disk_floor_bytes). "
+                "Free some space, then resume the run."
             )
