@@ -205,6 +205,10 @@ def outputs(run_dir: Path, patterns: tuple[str, ...], between: Callable[[], None
 
 def finish(ctx: StageContext, started: float) -> None:
     """Write ``result.json`` and the summaries that people read."""
+    if rundir.read_object(ctx.run_dir / "result.json"):
+        # No stage has run again, or it would be gone: its wall time and the note are those of the work.
+        ctx.journal.event("finished", "Everything was whole already; result.json stands as it was.")
+        return
     records = {name: rundir.read_json(ctx.run_dir / "stages" / f"{name}.json") for name in STAGES}
     train, evaluate = ctx.figures["train"], ctx.figures["evaluate"]
     result = {

@@ -175,3 +175,10 @@ def test_a_spoilt_spec_is_told_with_the_field_and_no_class_name(tmp_path: Path) 
 def test_a_disk_that_takes_no_more_events_still_ends_with_the_exit_code_of_a_failure(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").symlink_to("/dev/full")
     assert work.work(tmp_path) == work.EXIT_FAILED
+
+
+def test_a_resume_of_a_finished_run_changes_neither_its_result_nor_its_notes(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text('{"wall_s": 12.5}')
+    work.finish(context(tmp_path), 0.0)
+    assert json.loads((tmp_path / "result.json").read_text()) == {"wall_s": 12.5}
+    assert not (tmp_path / "NOTES.md").exists()
