@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -74,6 +75,7 @@ class VllmServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._http: httpx.Client | None = None
         self._claim: socket.socket | None = None
+        self._sockets: tempfile.TemporaryDirectory[str] | None = None
 
     # ------------------------------------------------------------------ life
 
@@ -82,6 +84,8 @@ class VllmServer:
         port, self._claim = _claim_port(self.ctx.spec.server.port)
         self.base_url = f"http://127.0.0.1:{port}"
         self._http = local_client(self.base_url)
+        # vLLM leaves the sockets of its inner talk behind; the system's folder, since a socket's path must be short.
+        self._sockets = tempfile.TemporaryDirectory(prefix="eagle3-", ignore_cleanup_errors=True)
         try:
             self._spawn(port)
             self._wait_until_ready(began)
@@ -114,6 +118,9 @@ class VllmServer:
         if self._claim is not None:
             self._claim.close()
             self._claim = None
+        if self._sockets is not None:
+            self._sockets.cleanup()
+            self._sockets = None
         self._record.unlink(missing_ok=True)
 
     def command(self, port: int) -> list[str]:
@@ -137,6 +144,8 @@ class VllmServer:
         env = dict(os.environ)
         env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
         env |= {"NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
+        if self._sockets is not None:
+            env["VLLM_RPC_BASE_PATH"] = self._sockets.name
         if self.ctx.spec.device == "cpu":
             env = cpu_environment(self.ctx.server_python) | env
         env |= self.ctx.spec.server.env

@@ -61,6 +61,15 @@ def test_a_server_that_answers_is_recorded_while_it_lives_and_gone_afterwards(ct
     assert not record.exists()
 
 
+def test_what_a_server_leaves_in_its_folder_for_sockets_goes_with_it(ctx: StageContext) -> None:
+    leaves = "import os; (open(os.environ['VLLM_RPC_BASE_PATH'] + '/left', 'w')).close()\n"
+    with_program(ctx, leaves + SERVING)
+    with VllmServer(ctx, "plain") as server:
+        sockets = Path(server.environment()["VLLM_RPC_BASE_PATH"])
+        assert (sockets / "left").is_file()
+    assert not sockets.exists()
+
+
 def test_a_server_that_dies_while_loading_is_an_error_with_its_own_last_words(ctx: StageContext) -> None:
     with_program(
         ctx,
