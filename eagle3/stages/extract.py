@@ -24,7 +24,9 @@ from eagle3.stages.context import StageContext, StageError
 from eagle3.store import StateError, StateRow, StateStore
 from eagle3.targets import model_dir
 
-OUTPUTS = ("states/manifest.jsonl", "states/hs_*.safetensors")
+OUTPUTS = ("states/manifest.jsonl",)
+"""The manifest holds the SHA-256 of every state; `whole` holds it against the files. A record that listed thousands of
+states itself would be read by every poll."""
 
 _CONNECTOR = Path(__file__).parent.parent / "engines" / "cpu_connector.py"
 _LOCK_PATIENCE_S = 60.0
@@ -36,6 +38,13 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What this stage depends on, besides the samples."""
     target = spec.target.model_dump(exclude={"served_name", "source"})
     return {"target": target, "model": fingerprint(model_dir(spec.target.model))}
+
+
+def whole(ctx: StageContext) -> str:
+    """Why the states cannot be taken over as they are: some are gone or changed since. Empty where all are whole."""
+    samples = read_rows(ctx.path("data", "samples.jsonl"))
+    done = open_store(ctx).whole(samples)
+    return "" if len(done) == len(samples) else f"{len(samples) - len(done)} of {len(samples)} states are gone or changed"
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

@@ -191,6 +191,13 @@ def test_a_corrupt_file_is_made_again_on_resume(ctx: StageContext) -> None:
     assert [request["prompt"] for request in run(ctx)[1].requests] == [sample(4)["input_ids"]]
 
 
+def test_a_finished_stage_is_taken_over_only_while_every_state_is_what_it_left(ctx: StageContext) -> None:
+    store, _ = run(ctx)
+    assert extract.whole(ctx) == ""
+    store.path(1).unlink()
+    assert extract.whole(ctx) == "1 of 6 states are gone or changed"
+
+
 def test_a_disk_that_is_too_full_ends_the_stage_before_it_fills(tmp_path: Path) -> None:
     ctx = context(tmp_path, disk_floor_bytes=1 << 60)
     write_rows(tmp_path / "data" / "samples.jsonl", [sample(0)])
