@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -20,10 +21,19 @@ RUNNER = ROOT / "eagle3" / "runner"
 T = TypeVar("T")
 
 
+@functools.cache
 def old_python() -> str:
     """A Python 3.8, the oldest that the runner promises to run under; without one, the interpreter of the tests."""
-    candidates = [*sorted(Path.home().glob(".pyenv/versions/3.8.*/bin/python")), shutil.which("python3.8")]
-    return str(next((c for c in candidates if c), sys.executable))
+    named = shutil.which("python3.8")
+    # A version manager's stand-in on the PATH works only for whoever chose a version; what it stands for lies beside it.
+    managed = sorted(Path(named).parent.parent.glob("versions/3.8.*/bin/python")) if named else []
+    candidates = [*managed, *([named] if named else [])]
+    return str(next((c for c in candidates if _is_python_38(str(c))), sys.executable))
+
+
+def _is_python_38(path: str) -> bool:
+    command = [path, "-c", "import sys; sys.exit(sys.version_info[:2] != (3, 8))"]
+    return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
 
 
 def wait_for(what: Callable[[], T], *, deadline_s: float = 60.0) -> T:
