@@ -39,6 +39,13 @@ Script = Callable[[int, Mapping[str, Any]], Reply | None]
 """Given the number of the chat request (from 1) and its body: the unusual answer, or None for the usual one."""
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hung up is what many of these tests are about; it needs no traceback on the terminal."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 class FakeVllm:
     """Context manager with the attributes of VllmServer that a measurement uses. ``late_steps``: readings of the counters
     that still lack the last step, as right after an answer."""
@@ -93,7 +100,7 @@ class FakeVllm:
                 self.end_headers()
                 self.wfile.write(body)
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
+        self._http = _Server(("127.0.0.1", self._port), Handler)
         self._http.daemon_threads = True
         self.base_url = f"http://127.0.0.1:{self._http.server_port}"
         threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
