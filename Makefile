@@ -29,8 +29,7 @@ help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: install $(DONE)/system-demo  ## The pilot on this machine, over a real SSH link, in the console
-	@$(BIN)/eagle3 target $(TARGET)
+demo: target $(DONE)/system-demo  ## The pilot on this machine, over a real SSH link, in the console
 	@if [ -t 0 ] && [ -t 1 ] && [ -t 2 ]; then \
 	    exec $(BIN)/eagle3-tui --local; \
 	else \
@@ -38,14 +37,18 @@ demo: install $(DONE)/system-demo  ## The pilot on this machine, over a real SSH
 	fi
 
 .PHONY: test
-test: lint $(DONE)/system-test  ## Lint, types, import contracts and every test but the long ones
+test: lint target $(DONE)/system-test  ## Lint, types, import contracts and every test but the long ones
 	@# The light ones mostly wait, so three at a time; what loads a real server or a real training has the machine to itself.
 	@$(BIN)/python -m pytest -m "not long and not slow" -n 3 --dist loadfile --durations=10 $(ARGS) $(IF_CHOSEN)
 	@$(BIN)/python -m pytest -m "slow and not long" --durations=10 $(ARGS) $(IF_CHOSEN)
 
 .PHONY: test-long
-test-long: install $(DONE)/system-test  ## The long tests: whole runs with a real server and a real training
+test-long: target $(DONE)/system-test  ## The long tests: whole runs with a real server and a real training
 	@$(BIN)/python -m pytest -m long --durations=10 $(ARGS)
+
+.PHONY: target
+target: install  ## Bring TARGET into the cache, once (demo and test do it too)
+	@$(BIN)/eagle3 target $(TARGET)
 
 .PHONY: lint
 lint: install  ## ruff, mypy and the import contracts
