@@ -5,8 +5,8 @@ Exit codes: 0 fine, 1 a run failed, 2 wrong usage. Nothing here imports torch; t
 
 from __future__ import annotations
 
+import getpass
 import json
-import os
 import secrets
 import sys
 import time
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+HELP = "Start, stop and read runs on this machine. Exit codes: 0 fine, 1 a run failed, 2 wrong usage."
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=HELP)
 
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 Workspace = Annotated[str, typer.Option(help="folder that holds the runs")]
@@ -71,7 +73,7 @@ def run(
     machine: Machine = "cpu",
     overrides: Overrides = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
-    run_id: Annotated[str | None, typer.Option(help="the launch's idempotency key; made up when left out")] = None,
+    run_id: Annotated[str | None, typer.Option(help="id of the run; asking again under it never starts a second")] = None,
     detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
     as_json: Json = False,
 ) -> None:
@@ -85,6 +87,7 @@ def run(
 def resume(
     run_id: RunId,
     workspace: Workspace = DEFAULT_WORKSPACE,
+    verify: Annotated[bool, typer.Option(help="also a finished run: make again what is no longer whole")] = False,
     detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
     as_json: Json = False,
 ) -> None:
@@ -92,8 +95,12 @@ def resume(
     from eagle3.failures import read_spec
     from eagle3.stages.context import StageError
 
+    run_dir = directory(workspace, run_id, as_json=as_json)
+    if summary_of(run_dir).state == "finished" and not verify:
+        text = f"{run_id} has finished, so there is nothing to resume; --verify makes again what is no longer whole."
+        raise fail(text, EXIT_USAGE, as_json=as_json)
     try:
-        spec = read_spec(directory(workspace, run_id, as_json=as_json) / "spec.toml")
+        spec = read_spec(run_dir / "spec.toml")
     except StageError as error:
         raise fail(str(error), as_json=as_json) from error
     start(workspace, run_id, spec, resume=True, detach=detach, as_json=as_json)
@@ -110,7 +117,9 @@ def stop(
     if mode not in ("now", "after-checkpoint"):
         raise fail(f"'{mode}' is not a way to stop; say --mode now or --mode after-checkpoint.", EXIT_USAGE, as_json=as_json)
     reply = ask("stop", {"workspace": workspace, "run_id": run_id, "mode": mode, "actor": actor()}, as_json=as_json)
-    typer.echo(json.dumps(reply) if as_json else f"Asked {run_id} to stop ({mode}).")
+    ended = f"{run_id} has ended already: {reply['state']}."
+    asked = f"Asked {run_id} to stop ({reply['mode']})."
+    typer.echo(json.dumps(reply) if as_json else ended if reply["already"] else asked)
 
 
 @app.command()
@@ -121,7 +130,7 @@ def status(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: Jso
         typer.echo(summary.model_dump_json())
         return
     typer.echo(progress_line(summary))
-    if summary.state_text:
+    if summary.state_text not in ("", summary.state):
         typer.echo(summary.state_text)
 
 
@@ -258,7 +267,7 @@ def summary_of(run_dir: Path) -> RunSummary:
 
 def actor() -> str:
     """Who is asking, for events and records."""
-    return f"{os.environ.get('USER') or os.getuid()}@{os.uname().nodename}"
+    return getpass.getuser()
 
 
 def main() -> None:

@@ -78,7 +78,7 @@ def fetch(name: str, source: str, folder: Path, say: Say) -> Path:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TargetError(
             f"The target {name} could not be made at {folder}: {line}.{full} Put that right (about {_NEEDS_BYTES >> 20} MiB are "
-            "needed), then run `eagle3 target` again; EAGLE3_CACHE names another folder."
+            "needed), then run `eagle3 target {name}` again; EAGLE3_CACHE names another folder."
         ) from error
     say(f"The target is at {folder}.")
     return folder
@@ -92,7 +92,7 @@ def whole(folder: Path) -> Path:
     try:
         check_model_dir(folder)
     except StageError as error:
-        raise TargetError(f"{error} Or delete {folder} and run `eagle3 target` again.") from error
+        raise TargetError(f"{error} Or delete {folder} and run `eagle3 target NAME` again.") from error
     return folder
 
 

@@ -198,7 +198,7 @@ def stale(ctx: StageContext, found: Any, inputs: str, module: ModuleType) -> str
     now = outputs(ctx.run_dir, module.OUTPUTS, ctx.check_stop)
     for path, entry in record.outputs.items():
         if path not in now:
-            return f"{path} is gone"
+            return "its record is of another version" if (ctx.run_dir / path).is_file() else f"{path} is gone"
         if now[path]["sha256"] != entry["sha256"]:
             return f"{path} is not what it left"
     whole: Callable[[StageContext], str] | None = getattr(module, "whole", None)

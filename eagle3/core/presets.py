@@ -1,8 +1,8 @@
 """Presets: small TOML files for sizes, targets and machines, merged to a RunSpec.
 
 Order, later wins: machine < size < size for that kind of machine < overrides. A size file holds a
-``[base]`` table and one table per machine kind (``[cpu]``, ``[gpu]``), so that "pilot" means 64 prompts on a
-CPU and 5,000 on a GPU box, and porting a run is changing the machine's name.
+``[base]`` table for every machine, or one table per machine kind (``[cpu]``, ``[gpu]``): "pilot" means other numbers on
+two cores than on eight GPUs, and porting a run is changing the machine's name.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ def resolve(size: str, target: str, machine: str, overrides: Mapping[str, Any] |
     machine_table = load("machine", machine)
     machine_kind = str(machine_table.pop("kind"))
     size_table = load("size", size)
+    if "base" not in size_table and machine_kind not in size_table:
+        raise SpecError(f"The size '{size}' has no numbers for a machine of kind '{machine_kind}'; choose another size.")
     merged: dict[str, Any] = {"size": size, "machine": machine, "target": {"name": target, **load("target", target)}}
     for table in (machine_table, size_table.get("base", {}), size_table.get(machine_kind, {})):
         _merge(merged, table)

@@ -126,7 +126,7 @@ class RunSpec(Section):
     server_python: str = Field("", description="interpreter with vLLM; empty: worker_python")
     group: str | None = None
     disk_floor_bytes: Annotated[int, Field(ge=0)] = Field(
-        1 << 30, description="a stage pauses or stops before free space falls below"
+        1 << 30, description="a stage ends, resumable, before free space falls below"
     )
     grace_s: Annotated[float, Field(ge=0)] = Field(30, description="seconds between TERM and KILL on a stop")
     device: Literal["cpu", "cuda"] = "cpu"

@@ -50,7 +50,11 @@ def launch(
     made = False
     if not (run_dir / "launch.json").exists():
         if resume:
-            raise VerbError("not_found", f"There is no run {run_id} in {run_dir.parent.parent} to resume.", "List the runs.")
+            raise VerbError(
+                "not_found",
+                f"There is no run {run_id} in {run_dir.parent.parent} to resume.",
+                "`eagle3-tui runs` or `eagle3 ls` lists them.",
+            )
         assert plan is not None
         made = make_run_dir(run_dir, spec_toml, {**plan, "v": 1, "actor": actor, "created_at": time.time()}, report)
     if not made and not resume:

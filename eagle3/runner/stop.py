@@ -29,7 +29,11 @@ def stop(run_dir: Path, mode: str = "now", actor: str = "", grace_s: Optional[fl
     if mode not in MODES:
         raise VerbError("usage", f"{mode!r} is no way to stop a run.", f"Use {' or '.join(MODES)}.")
     if not (run_dir / "launch.json").exists():
-        raise VerbError("not_found", f"There is no run {run_dir.name} in {run_dir.parent.parent}.", "List the runs.")
+        raise VerbError(
+            "not_found",
+            f"There is no run {run_dir.name} in {run_dir.parent.parent}.",
+            "`eagle3-tui runs` or `eagle3 ls` lists them.",
+        )
     summary = state.summary(run_dir, time.time())
     attempt = int(summary["attempt"])
     answer = {"run_id": run_dir.name, "attempt": attempt, "mode": mode, "already": False, "state": summary["state"]}

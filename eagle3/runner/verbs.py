@@ -76,7 +76,11 @@ def _launch(args: Args) -> Dict[str, Any]:
 def _existing(args: Args) -> Path:
     run_dir = rundir.run_path(args["workspace"], args["run_id"])
     if not (run_dir / "launch.json").exists():
-        raise VerbError("not_found", f"There is no run {run_dir.name} in {run_dir.parent.parent}.", "List the runs.")
+        raise VerbError(
+            "not_found",
+            f"There is no run {run_dir.name} in {run_dir.parent.parent}.",
+            "`eagle3-tui runs` or `eagle3 ls` lists them.",
+        )
     return run_dir
 
 

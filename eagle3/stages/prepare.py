@@ -32,10 +32,10 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Write ``data/prompts.jsonl``. Figures: train, heldout (conversations), kinds (kind → conversations), duplicates."""
-    ctx.check_disk()
-    check_shape(check_model_dir(ctx.model_dir), ctx.spec.target, ctx.model_dir)
     data = ctx.spec.data
     ctx.journal.progress("prepare", 0, data.train_prompts + data.heldout_prompts, "prompts")
+    ctx.check_disk()
+    check_shape(check_model_dir(ctx.model_dir), ctx.spec.target, ctx.model_dir)
     prompts = read_builtin() if data.prompts == "builtin" else read_file(user_file(data.prompts))
     unique = without_duplicates(prompts)
     duplicates = len(prompts) - len(unique)

@@ -67,7 +67,7 @@ def target_vocabulary(model_dir: Path) -> int:
     config = rundir.read_object(model_dir / "config.json")
     size = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
     if not size:
-        raise StageError(f"{model_dir}/config.json names no vocab_size; fetch the target again with `eagle3 target`.")
+        raise StageError(f"{model_dir}/config.json names no vocab_size; put the whole model there again.")
     return int(size)
 
 

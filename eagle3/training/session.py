@@ -186,10 +186,11 @@ class Session:
                 "start a run with a larger train.pack_tokens, or use shorter prompts."
             )
         if longer:
+            named = {"heldout": "held-out"}.get(split, split)
             lost = f", {blind} of them their whole answer" if blind else ""
             self.ctx.journal.event(
                 "samples-truncated",
-                f"{longer} of {len(samples)} {split} samples are longer than a pack of {pack_tokens} tokens and lose their "
+                f"{longer} of {len(samples)} {named} samples are longer than a pack of {pack_tokens} tokens and lose their "
                 f"end{lost}; raise train.pack_tokens.",
                 level="warn",
             )

@@ -83,7 +83,7 @@ def test_a_file_of_something_else_is_no_safetensors(tmp_path: Path) -> None:
 
 
 def test_no_folder_no_configuration_no_tokenizer_and_no_weights_are_each_said(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="is not there; fetch it with `eagle3 target`"):
+    with pytest.raises(StageError, match=r"is not there; correct target\.model"):
         check_model_dir(tmp_path / "none")
     with pytest.raises(StageError, match=r"config\.json cannot be read"):
         check_model_dir(tmp_path)

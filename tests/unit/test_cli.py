@@ -82,3 +82,24 @@ def test_a_path_of_the_command_line_is_the_callers(tmp_path: Path, monkeypatch: 
     spec = json.loads(told.stdout)
     assert spec["data"]["prompts"] == str(tmp_path / "mine.jsonl")
     assert spec["target"]["model"] == "org/name"
+
+
+def finished_run(workspace: Path) -> Path:
+    run_dir = failed_run(workspace)
+    (run_dir / "attempts" / "1" / "exit.json").write_text(json.dumps({**ENDED, "code": 0}))
+    (run_dir / "result.json").write_text("{}")
+    return run_dir
+
+
+def test_a_finished_run_is_not_resumed_by_mistake_and_keeps_its_result(tmp_path: Path) -> None:
+    run_dir = finished_run(tmp_path)
+    done = CliRunner().invoke(cli.app, ["resume", "r", "--workspace", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "r has finished, so there is nothing to resume" in done.stderr
+    assert (run_dir / "result.json").exists() and not (run_dir / "attempts" / "2").exists()
+
+
+def test_stopping_a_run_that_has_ended_says_so(tmp_path: Path) -> None:
+    finished_run(tmp_path)
+    done = CliRunner().invoke(cli.app, ["stop", "r", "--workspace", str(tmp_path)])
+    assert (done.exit_code, done.stdout) == (0, "r has ended already: finished.\n")

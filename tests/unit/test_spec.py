@@ -220,3 +220,10 @@ def test_the_hash_is_sixteen_hex_digits_and_does_not_depend_on_the_order_of_keys
 def test_the_hash_of_a_known_value_never_changes() -> None:
     # A run of last year is compared by this hash: a new way to compute it would orphan every record.
     assert hash_of({"v": 1, "size": "pilot", "name": "größe"}) == "c8f157cb077b5569"
+
+
+def test_a_size_without_numbers_for_this_kind_of_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = {"machine": {"kind": "gpu"}, "size": {"cpu": {}}, "target": {}}
+    monkeypatch.setattr(presets, "load", lambda kind, name: dict(tables[kind]))
+    with pytest.raises(SpecError, match="The size 'pilot' has no numbers for a machine of kind 'gpu'"):
+        presets.resolve("pilot", "t", "m")

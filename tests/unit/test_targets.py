@@ -45,7 +45,7 @@ def test_a_target_that_was_cut_off_is_not_taken_for_one(cache: Path) -> None:
     a_model(cache / "targets" / NAME)
     weights = cache / "targets" / NAME / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-9])
-    with pytest.raises(targets.TargetError, match=r"model\.safetensors is cut off.*delete .* and run `eagle3 target` again"):
+    with pytest.raises(targets.TargetError, match=r"model\.safetensors is cut off.*delete .* and run `eagle3 target NAME` again"):
         targets.obtain(NAME, print)
 
 
