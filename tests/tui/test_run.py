@@ -52,6 +52,17 @@ async def test_a_finished_run_shows_verdict_and_figures(
         await until_seen(pilot, "Stages")
 
 
+async def test_a_long_verdict_leaves_room_for_the_figures_and_says_that_it_is_cut(
+    container: FakeContainer, make_app: MakeApp
+) -> None:
+    run = write_run(container.root, "run-a", "finished", steps=180)
+    result = json.loads((run / "result.json").read_text()) | {"verdict_text": "The draft learned this and that. " * 30}
+    (run / "result.json").write_text(json.dumps(result))
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        screen = await until_seen(pilot, "Figures  served", "Verdict  The draft", "… (v shows all)", "Log")
+        assert screen.index("Figures  ") < screen.index("Verdict  ")
+
+
 async def test_a_failed_run_says_why_before_anything_else(container: FakeContainer, make_app: MakeApp) -> None:
     run = write_run(container.root, "run-a", "failed", steps=12)
     lines(
