@@ -27,10 +27,10 @@ def figures_line(result: Result, width: int = 200) -> str:
     served, val, lossless = result.served, result.val, result.lossless
     long, short = [], []
     if (length := _number(served.get("accept_len"))) is not None:
-        long.append(f"acceptance length {number_label(length)} served")
+        long.append(f"acceptance length served {number_label(length)}")
         short.append(f"served {number_label(length)}")
     if (length := _number(val.get("accept_len"))) is not None:
-        long.append(f"{number_label(length)} simulated")
+        long.append(f"{'' if long else 'acceptance length '}simulated {number_label(length)}")
         short.append(f"simulated {number_label(length)}")
     with_draft, without = _number(served.get("tok_s")), _number(served.get("tok_s_no_draft"))
     if with_draft is not None and without is not None:
