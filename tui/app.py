@@ -274,7 +274,18 @@ class ConsoleApp(App[None]):
         self.choices = replace(self.choices, **{field: value})
 
     def action_pilot(self) -> None:
-        self.ask_launch(self.choices.with_size("pilot"))
+        """Launch the pilot. What is half-typed in the form does not stand in the way where another screen is in front."""
+        choices = self.choices.with_size("pilot")
+        if not self._form_in_front():
+            try:
+                plan.resolve(choices)
+            except SpecError:
+                first = plan.first_choices(choices.workspace, choices.worker_python)
+                choices = replace(first, machine=choices.machine)
+        self.ask_launch(choices)
+
+    def _form_in_front(self) -> bool:
+        return isinstance(self.screen, ConsoleScreen) and self.screen.HERE == "launch"
 
     def ask_launch(self, choices: plan.Choices) -> None:
         """One confirmation, one run id, one launch: asking again under that id never starts a second run."""
@@ -284,7 +295,9 @@ class ConsoleApp(App[None]):
         try:
             spec = plan.resolve(choices)
         except SpecError as error:
-            self.tell(f"{error} Press 3 to mend it.", "error")
+            self.clear_notifications()  # the same note twice would cover what it is about
+            if not self._form_in_front():  # there the problem stands in red already
+                self.tell(f"{error} Press 3 to mend it.", "error")
             return
         run_id = plan.new_run_id(spec.size, self.clock())
         rows = launch_rows(self.console_state, spec, run_id)

@@ -36,6 +36,21 @@ Python = Annotated[str, typer.Option(help="interpreter in the container for the 
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead of words")]
 
 
+SCREENS = ("run", "overview", "runs", "launch")
+LEAST_COLUMNS, LEAST_ROWS = 40, 12
+"""The smallest picture in which a screen can be told."""
+
+ELSEWHERE = {
+    "resume": "press r on the Run screen, or use `eagle3 resume` in the container",
+    "fork": "press 3 in the console, change a field and launch; it is a new run",
+    "spec": "press 3 in the console to see what a launch would do, or use `eagle3 spec` in the container",
+    "status": "use `eagle3-tui watch`, or `eagle3 status` in the container",
+    "ls": "use `eagle3-tui runs`, or `eagle3 ls` in the container",
+    "run": "use `eagle3-tui launch`, or `eagle3 run` in the container",
+}
+"""Commands of ``eagle3`` that would be taken for a host here -> what to do instead."""
+
+
 class Usage(Exception):
     """Wrong usage, in one sentence."""
 
@@ -127,7 +142,7 @@ def stop(
     raise typer.Exit(oneshot.go(where, json, oneshot.stop, rest[0], "after-checkpoint" if after_checkpoint else "now"))
 
 
-@app.command(help="Write the Run screen of a run to an SVG file.")
+@app.command(help="Write a screen of the console to an SVG file.")
 def picture(
     words: Annotated[list[str] | None, typer.Argument(metavar="[HOST] RUN_ID OUT.svg", show_default=False)] = None,
     local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
@@ -138,9 +153,15 @@ def picture(
     columns, _, rows = size.partition("x")
     if len(rest) != 2 or not (columns.isdecimal() and rows.isdecimal()):
         raise Usage("Write: eagle3-tui picture [HOST] RUN_ID OUT.svg --size 120x36 (or --local in place of HOST).")
+    if int(columns) < LEAST_COLUMNS or int(rows) < LEAST_ROWS:
+        raise Usage(f"A picture needs at least {LEAST_COLUMNS} columns and {LEAST_ROWS} rows; --size {size} is too small.")
+    if screen not in SCREENS:
+        raise Usage(f"There is no screen '{screen}'; --screen takes run, overview, runs or launch.")
+    run_id, out = rest
+    if not Path(out).parent.is_dir():
+        raise Usage(f"The folder {Path(out).parent} for the picture does not exist.")
     from tui.picture import take
 
-    run_id, out = rest
     raise typer.Exit(
         take(host, Path(out), local=local, workspace=workspace, python=python or None, run_id=run_id, screen=screen,
              size=(int(columns), int(rows)))
@@ -160,13 +181,15 @@ def open_streams() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script. Anything that is not a command opens the console on it."""
+    """The console script. Anything that is no command, here or of ``eagle3``, opens the console on it."""
     open_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     commands = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
-    if words and words[0] not in commands and words[0] not in {"--help", "-h"}:
-        words.insert(0, "open")
     try:
+        if words and words[0] in ELSEWHERE:
+            raise Usage(f"There is no command '{words[0]}' here: {ELSEWHERE[words[0]]}.")
+        if words and words[0] not in commands and words[0] not in {"--help", "-h"}:
+            words.insert(0, "open")
         app(args=words, prog_name="eagle3-tui")
     except Usage as error:
         sys.stderr.write(f"{error}\n")

@@ -185,7 +185,7 @@ async def watch(talk: Talk, run_id: str, every_s: float) -> int:
     try:
         async for news in _paced(talk.container.follow(run_id, poll_s=min(1.0, every_s)), every_s, lambda: _tell(talk, view)):
             view.take(news, time.time())
-            _tell_events(talk, news)
+            _tell_events(talk, news, view)
     except LinkError as error:
         raise LinkError(error.kind, f"{error.text} The run {run_id} goes on without us.") from error
     return _end(talk, view)
@@ -219,8 +219,12 @@ def _tell(talk: Talk, view: RunView) -> None:
     talk.note(progress_line(view, now) + old)
 
 
-def _tell_events(talk: Talk, news: RunNewsView) -> None:
+def _tell_events(talk: Talk, news: RunNewsView, view: RunView) -> None:
+    """Warnings and errors as they come; that an attempt has ended only where nothing said why."""
+    explained = {event.attempt for event in view.events if event.kind == "failed"}
     for event in news.events:
+        if event.kind == "attempt_ended" and event.attempt in explained:
+            continue
         if event.level in {"warn", "error"}:
             talk.note(f"{event.level}: {one_line(event.text, 1000)}")
 

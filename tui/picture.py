@@ -20,7 +20,8 @@ LIMIT_S = 90.0
 def take(
     host: str, out: Path, *, local: bool, workspace: str, python: str | None, run_id: str, screen: str, size: tuple[int, int]
 ) -> int:
-    """Write ``out``. Returns 0; 3 where the run could not be read in time, with the reason on stderr."""
+    """Write ``out``. Returns 0; 3 where the run could not be read in time and 1 where the file could not be
+    written, with the reason on stderr."""
     app = ConsoleApp(
         connector(host, local=local, python=python), host="this machine" if local else host, workspace=workspace, run_id=run_id
     )
@@ -28,6 +29,7 @@ def take(
 
 
 async def _take(app: ConsoleApp, out: Path, screen: str, size: tuple[int, int]) -> int:
+    problem = ""
     async with app.run_test(size=size) as pilot:
         deadline = time.monotonic() + LIMIT_S
         while not _whole(app):
@@ -43,8 +45,13 @@ async def _take(app: ConsoleApp, out: Path, screen: str, size: tuple[int, int]) 
         await pilot.pause(3.0)
         app.screen.set_focus(None)
         await pilot.pause()
-        app.export(out)
-    return 0
+        try:
+            app.export(out)
+        except OSError as error:
+            problem = f"The picture cannot be written to {out}: {error.strerror or error}.\n"
+    # Said here, where Textual no longer holds the streams.
+    sys.stderr.write(problem)
+    return 1 if problem else 0
 
 
 def _whole(app: ConsoleApp) -> bool:

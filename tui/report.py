@@ -13,6 +13,9 @@ from tui.formats import CHECK_WORDS, bytes_label, clean_line, pair_label, share
 LOW_DISK_BYTES = 2 << 30
 LOW_SHARE = 0.05
 LOW_INODES = 50_000
+LEAST_BYTES = 8 << 20
+LEAST_INODES = 64
+"""Less room than this in the workspace, and no run can begin."""
 
 
 def _check(id: str, group: str, status: str, title: str, evidence: str, why: str = "", remedy: str = "") -> dict[str, Any]:
@@ -59,7 +62,7 @@ def host_words(facts: dict[str, Any]) -> str:
         words.append(f"load {load[0]}")
     limit, total, free = (facts.get(f"memory_{key}_bytes") for key in ("limit", "total", "available"))
     if isinstance(total, int) and isinstance(free, int):
-        words.append(f"memory {pair_label(total - free, total)}")
+        words.append(f"memory {pair_label(total - free, total).replace(' / ', ' of ')} used")
     if isinstance(limit, int) and isinstance(total, int) and limit < total:
         words.append(f"limited to {bytes_label(limit)}")
     return " · ".join(words)
@@ -73,14 +76,27 @@ def _gpu(gpu: GpuReport) -> dict[str, Any]:
     return _check("gpu", "gpu", "ok", "GPU", gpu_words(gpu))
 
 
-def _disk(disk: Disk) -> dict[str, Any]:
+def _unusable(disk: Disk) -> bool:
+    """Whether nothing can be written there. No inodes at all is a file system without a fixed number of them."""
+    full = disk.free_bytes is not None and disk.free_bytes < LEAST_BYTES
+    return bool(disk.error) or disk.read_only or full or (disk.free_inodes is not None and 0 < disk.free_inodes < LEAST_INODES)
+
+
+def _disk(disk: Disk, holds_workspace: bool) -> dict[str, Any]:
+    """Only a disk that holds the workspace can fail the report: a run writes to no other."""
     where = disk.mount or disk.path
     evidence = f"{bytes_label(disk.free_bytes)} free of {bytes_label(disk.total_bytes)}"
     warning = disk_warning(disk)
+    if holds_workspace and _unusable(disk):
+        status = "fail"
+        warning = warning or "full"
+    else:
+        status = "warn"
     if warning:
-        return _check(
-            f"disk:{where}", "disk", "warn", f"Disk {where}", f"{evidence}; {warning}", "", f"Free some space on {where}."
-        )
+        remedy = f"Free some space on {where}."
+        if disk.error or disk.read_only:
+            remedy = f"See to {where}" + (", or choose another workspace." if holds_workspace else ".")
+        return _check(f"disk:{where}", "disk", status, f"Disk {where}", f"{evidence}; {warning}", "", remedy)
     return _check(f"disk:{where}", "disk", "ok", f"Disk {where}", evidence)
 
 
@@ -101,7 +117,8 @@ def _server(server: VllmServer) -> dict[str, Any]:
 def report(host: str, probe: Probe) -> dict[str, Any]:
     """The report of a light probe. The verdict is the worst status that is ok, warn or fail."""
     about = host_words(probe.host)
-    checks = [_check("host", "host", "ok", "Host", about or "answers"), _gpu(probe.gpu), *(_disk(d) for d in probe.disks)]
+    checks = [_check("host", "host", "ok", "Host", about or "answers"), _gpu(probe.gpu)]
+    checks += [_disk(disk, place == 0) for place, disk in enumerate(probe.disks)]  # the workspace's comes first
     checks += [_server(s) for s in probe.vllm] or [_check("vllm", "vllm", "skipped", "vLLM", "no server is running")]
     statuses = {check["status"] for check in checks}
     verdict = "fail" if "fail" in statuses else "warn" if statuses & {"warn", "unknown"} else "ok"

@@ -198,8 +198,8 @@ class Console:
 
 
 def run_age_s(summary: RunSummary, at: float | None, now: float) -> float | None:
-    """Seconds that the run has lasted: to its end, or to now."""
-    start = summary.started_at or summary.created_at
+    """Seconds that the run has lasted, all attempts together with the time between them: to its end, or to now."""
+    start = summary.created_at or summary.started_at
     if start is None:
         return None
     if summary.ended_at is not None:

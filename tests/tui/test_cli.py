@@ -12,7 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tui import cli
+from tests.tui.conftest import MakeApp
+from tests.tui.support.container import FakeContainer
+from tests.tui.support.folders import write_run
+from tui import cli, picture
 
 FAKE_WORKER = Path(__file__).parent / "support" / "fake_worker.py"
 
@@ -45,6 +48,11 @@ def test_the_first_picture_needs_no_ssh_library_and_no_plots() -> None:
         (["stop", "box"], "Say which run to stop"),
         (["picture", "--local", "run"], "Write: eagle3-tui picture"),
         (["picture", "--local", "run", "out.svg", "--size", "big"], "Write: eagle3-tui picture"),
+        (["picture", "--local", "run", "out.svg", "--size", "0x0"], "at least 40 columns and 12 rows"),
+        (["picture", "--local", "run", "out.svg", "--screen", "bogus"], "There is no screen 'bogus'"),
+        (["picture", "--local", "run", "no-such-folder/out.svg"], "The folder no-such-folder for the picture does not exist."),
+        (["resume", "pilot-1"], "There is no command 'resume' here: press r on the Run screen, or use `eagle3 resume`"),
+        (["ls"], "There is no command 'ls' here: use `eagle3-tui runs`"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_ends_with_2(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,6 +90,14 @@ def test_a_host_that_is_not_there_is_3_and_json_says_so_too() -> None:
     assert done.returncode == 3
     assert json.loads(done.stdout)["error"]["code"] == "unreachable"
     assert "no-such-host.invalid" in done.stderr and "Traceback" not in done.stderr
+
+
+async def test_a_picture_that_cannot_be_written_is_one_sentence_and_1(
+    container: FakeContainer, make_app: MakeApp, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(container.root, "run-a")
+    assert await picture._take(make_app(run_id="run-a"), tmp_path, "run", (80, 24)) == 1
+    assert capsys.readouterr().err == f"The picture cannot be written to {tmp_path}: Is a directory.\n"
 
 
 def test_from_check_to_picture_on_this_machine(tmp_path: Path) -> None:

@@ -118,6 +118,25 @@ async def test_what_is_wrong_is_said_while_typing_and_nothing_launches(container
         assert "is not a whole number" not in seen(pilot.app)  # type: ignore[arg-type]
 
 
+async def test_a_problem_is_said_once_on_the_form_and_never_stops_p_elsewhere(
+    container: FakeContainer, make_app: MakeApp
+) -> None:
+    async with make_app().run_test(size=(80, 24), notifications=True) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("3")
+        await until_seen(pilot, "New run")
+        pilot.app.screen.query_one("#workspace", Input).value = "/data/eagle3"
+        pilot.app.screen.query_one("#max_steps", Input).focus()
+        await pilot.press("x", "1")
+        await until_seen(pilot, "Max steps: 'x1' is not a whole number from 1 up.")
+        await pilot.press("ctrl+l", "ctrl+l")
+        assert len(pilot.app._notifications) == 0
+        await pilot.press("escape", "escape")
+        await until_seen(pilot, "GPU memory")
+        await pilot.press("p")
+        await until_seen(pilot, "Launch the pilot?", "/data/eagle3", f"{PILOT.train.max_steps} steps")
+
+
 async def test_the_form_launches_what_it_says(container: FakeContainer, make_app: MakeApp) -> None:
     async with make_app().run_test(size=(80, 24)) as pilot:
         await until_seen(pilot, "none yet")

@@ -43,7 +43,8 @@ async def test_a_failed_run_ends_with_the_whole_line_of_json_and_1(
     lines(run / "events.jsonl", [event("failed", "train: the shard model.safetensors is truncated.", "error")])
     lines(run / "events.jsonl", [event("attempt_ended", "attempt 1 ended: exit code 1", "error", actor="supervisor")])
     assert await oneshot.watch(talk(container), "run-a", 5.0) == 1
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "error: train: the shard" in err and "attempt 1 ended" not in err, "the reason is said once"
     assert out.count("\n") == 1, "stdout holds the answer and nothing else"
     answer = json.loads(out)
     assert {"run_id", "run_dir", "state", "wall_s", "stages", "verdict"} <= set(answer)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from eagle3.core.records import Disk, GpuReport, Probe
 from tests.tui.support.container import DISKS, GIB, NO_GPU, SERVERS, eight_gpus
-from tui.report import disk_warning, gpu_words, lines, report
+from tui.report import disk_warning, gpu_words, host_words, lines, report
 
 
 def test_no_gpu_is_said_plainly_and_is_no_failure() -> None:
@@ -32,6 +36,21 @@ def test_a_low_disk_a_lack_of_inodes_and_a_read_only_mount_warn() -> None:
     assert disk_warning(whole.model_copy(update={"read_only": True})) == "read-only"
     assert disk_warning(whole.model_copy(update={"error": "it hangs\x1b[0m"})) == "it hangs"
     assert disk_warning(whole.model_copy(update={"free_inodes": 0})) == ""  # a file system without a fixed number of them
+
+
+@pytest.mark.parametrize(
+    "change", [{"read_only": True}, {"error": "it cannot be asked"}, {"free_bytes": 7 << 20}, {"free_inodes": 63}]
+)
+def test_a_workspace_that_cannot_be_written_fails_and_another_disk_only_warns(change: dict[str, Any]) -> None:
+    whole = Disk(path="/w", total_bytes=100 * GIB, free_bytes=50 * GIB, free_inodes=10**6)
+    bad = whole.model_copy(update=change)
+    assert report("box", Probe(gpu=NO_GPU, disks=[bad, whole]))["verdict"] == "fail"
+    assert report("box", Probe(gpu=NO_GPU, disks=[whole, bad]))["verdict"] == "warn"
+
+
+def test_the_memory_of_the_host_is_said_in_words() -> None:
+    facts = {"memory_total_bytes": 24 * GIB, "memory_available_bytes": 20 * GIB}
+    assert host_words(facts) == "memory 4.0 of 24.0 GiB used"
 
 
 def test_a_server_that_is_down_warns_and_one_that_is_absent_does_not() -> None:

@@ -6,12 +6,15 @@ import json
 
 import pytest
 
-from eagle3.core.records import Event, RunSummary
+from eagle3.core.records import Event, MetricRow, Result, RunSummary
 from tests.tui.conftest import Clock, MakeApp
 from tests.tui.support.container import FakeContainer, News
 from tests.tui.support.driving import seen, until, until_seen
 from tests.tui.support.folders import NOW, event, lines, metric, write_run
-from tui.screens.run import RunScreen, link_problem
+from tui.formats import STATE_WORDS
+from tui.screens.details import details_text
+from tui.screens.help import LEGEND, MEANINGS, help_text
+from tui.screens.run import RunScreen, acceptance_title, length_words, link_problem
 from tui.state import Console, LinkState, RunView
 from tui.widgets.headline import failure_words, headline
 from tui.widgets.log import RunLog
@@ -26,7 +29,7 @@ async def test_a_live_run_shows_stages_progress_plots_and_log(
 ) -> None:
     write_run(container.root, "run-a", steps=62)
     async with make_app(run_id="run-a").run_test(size=size) as pilot:
-        screen = await until_seen(pilot, "● running", "step 61 loss", "length 1.20 simulated")
+        screen = await until_seen(pilot, "● running", "step 61 loss", "simulated 1.20")
         for text in ("✓ prepare", "✓ regenerate", "● train", "· evaluate", "so far", "34%", "62/180 steps", "1.2 s per step"):
             assert text in screen
         assert "2 min 26 s left" in screen
@@ -50,6 +53,17 @@ async def test_a_finished_run_shows_verdict_and_figures(
         await until_seen(pilot, "Details", "broken_below", "Events, newest first")
         await pilot.press("escape")
         await until_seen(pilot, "Stages")
+
+
+async def test_a_long_verdict_leaves_room_for_the_figures_and_says_that_it_is_cut(
+    container: FakeContainer, make_app: MakeApp
+) -> None:
+    run = write_run(container.root, "run-a", "finished", steps=180)
+    result = json.loads((run / "result.json").read_text()) | {"verdict_text": "The draft learned this and that. " * 30}
+    (run / "result.json").write_text(json.dumps(result))
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        screen = await until_seen(pilot, "Figures  served", "Verdict  The draft", "… (v shows all)", "Log")
+        assert screen.index("Figures  ") < screen.index("Verdict  ")
 
 
 async def test_a_failed_run_says_why_before_anything_else(container: FakeContainer, make_app: MakeApp) -> None:
@@ -263,6 +277,22 @@ def test_a_link_that_is_down_is_said_on_the_run_with_its_reason_at_once() -> Non
     words = link_problem(console, view, NOW + 3)
     assert words == "box refuses connections. Last heard 3 s ago."
     assert f"▲ {words}" in [line.plain for line in headline(view, NOW + 3, False, 80, words)]
+
+
+def test_details_are_rounded_and_help_explains_every_state_and_the_plots() -> None:
+    view = RunView("run-a", result=Result(val={"acc_pos": [0.12345678901234567], "drafts": 12}))
+    assert '{"acc_pos": [0.1235], "drafts": 12}' in details_text(view).plain
+    words = help_text().plain
+    assert set(MEANINGS) == set(STATE_WORDS)
+    assert all(meaning in words for meaning in (*MEANINGS.values(), *LEGEND))
+
+
+def test_served_comes_first_and_the_wide_title_says_what_it_holds() -> None:
+    view = RunView("run-a", result=Result(served={"accept_len": 1.27}))
+    view.metrics.take([MetricRow(stage="train", split="val", step=1, acc_pos=[0.23, 0.05], accept_len=1.28)])
+    assert length_words(view, 60) == "length served 1.27 · simulated 1.28"
+    assert length_words(view, 30) == "served 1.27 · simulated 1.28"
+    assert acceptance_title(view, True, True).startswith("Acceptance by position, held-out [")
 
 
 def test_a_failure_that_only_the_log_explains_shows_its_last_line() -> None:

@@ -6,6 +6,7 @@ from eagle3.core.records import Event, MetricRow, Probe, Progress, Result, RunSu
 from tests.tui.support.container import News
 from tests.tui.support.folders import NOW
 from tui.state import LOG_LINES, Console, LinkState, RunView, run_age_s
+from tui.widgets.stages import lasted_s
 
 
 def news(state: str = "running", attempt: int = 1, **more: object) -> News:
@@ -142,7 +143,16 @@ def test_a_run_lasts_until_its_end_or_until_now() -> None:
     live = RunSummary(run_id="a", started_at=100, now=160)
     assert run_age_s(live, NOW, NOW + 5) == 65
     assert run_age_s(live.model_copy(update={"ended_at": 130}), NOW, NOW + 5) == 30
+    assert run_age_s(live.model_copy(update={"created_at": 40}), NOW, NOW) == 120, "a resume starts no new count"
     assert run_age_s(RunSummary(run_id="b"), NOW, NOW) is None
+
+
+def test_what_the_result_says_of_the_time_counts() -> None:
+    view = RunView("r")
+    view.take(News(RunSummary(run_id="r", state="finished", created_at=NOW - 500, ended_at=NOW, now=NOW)), NOW)
+    assert lasted_s(view, NOW) == 500
+    view.result = Result(wall_s=321.0)
+    assert lasted_s(view, NOW) == 321.0
 
 
 def test_a_reason_from_the_wire_is_cleaned() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -17,6 +18,15 @@ from tui.state import RunView
 from tui.themes.palette import BAD, MUTED, TEXT, WARN
 from tui.widgets.events import LEVELS
 from tui.widgets.headline import failure_words, figures_line
+
+
+def rounded(value: Any) -> Any:
+    """The same values with their fractions to four digits."""
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, dict):
+        return {key: rounded(inner) for key, inner in value.items()}
+    return [rounded(inner) for inner in value] if isinstance(value, list) else value
 
 
 def details_text(view: RunView) -> Text:
@@ -35,7 +45,7 @@ def details_text(view: RunView) -> Text:
         for name in ("thresholds", "val", "untrained", "served", "lossless"):
             if values := getattr(result, name):
                 text.append(f"  {name:<11}", MUTED)
-                text.append(f"{one_line(json.dumps(values, ensure_ascii=False), 2000)}\n", TEXT)
+                text.append(f"{one_line(json.dumps(rounded(values), ensure_ascii=False), 2000)}\n", TEXT)
         text.append("\n")
     if view.summary is not None:
         text.append("Where\n", f"bold {TEXT}")

@@ -16,8 +16,26 @@ from tui.themes.palette import ACCENT, MUTED, STATE_COLOURS, TEXT
 PLACES = (("everywhere", "Everywhere"), ("overview", "Overview and Runs"), ("launch", "Launch"), ("run", "Run"))
 
 
+MEANINGS = {
+    "starting": "launched, and not heard of yet",
+    "running": "its process is alive and speaks",
+    "unsupervised": "its process is alive, but nothing watches over it",
+    "stalled": "alive, but silent for longer than it said it would be",
+    "finished": "every stage is done",
+    "failed": "it ended by itself with an error; r resumes it",
+    "stopped": "somebody stopped it; r resumes it",
+    "lost": "it is gone and left no word; r resumes it",
+    "unknown": "what is on disk does not tell",
+}
+LEGEND = (
+    "lines are training",
+    "dots are held-out prompts",
+    "colours of the acceptance are the positions 1, 2, 3 of the draft",
+)
+
+
 def help_text() -> Text:
-    """The keys by place, then the states."""
+    """The keys by place, then the plots and the states."""
     text = Text()
     for where, title in PLACES:
         text.append(f"{title}\n", f"bold {TEXT}")
@@ -25,10 +43,14 @@ def help_text() -> Text:
             text.append(f"  {key_label(key.keys):<8}", ACCENT)
             text.append(f"{key.help}\n", MUTED)
         text.append("\n")
-    text.append("States of a run\n", f"bold {TEXT}")
-    for state, (symbol, word) in STATE_WORDS.items():
+    text.append("Plots\n", f"bold {TEXT}")
+    for line in LEGEND:
+        text.append(f"  {line}\n", MUTED)
+    text.append("\nStates of a run\n", f"bold {TEXT}")
+    for state, (symbol, _) in STATE_WORDS.items():
         text.append(f"  {symbol} ", STATE_COLOURS[state])
-        text.append(f"{word}\n", MUTED)
+        text.append(f"{state:<13}", TEXT)
+        text.append(f"{MEANINGS.get(state, '')}\n", MUTED)
     text.append("\nA box that is dim says how old its values are. Runs go on when the console is closed.", MUTED)
     return text
 

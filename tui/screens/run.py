@@ -50,27 +50,29 @@ def loss_title(view: RunView, roomy: bool) -> str:
     return words
 
 
-def acceptance_title(view: RunView, roomy: bool) -> str:
-    """ "Acceptance 0.19 0.04 0.01", each figure in the colour of its position."""
+def acceptance_title(view: RunView, roomy: bool, wide: bool = False) -> str:
+    """ "Acceptance 0.19 0.04 0.01", each figure in the colour of its position; in a ``wide`` window "Acceptance by position,
+    held-out 0.19 0.04 0.01", as far as the plot has room for it."""
     row = view.metrics.last("train", "val") or view.metrics.last("train", "train")
     words = "Acceptance" if roomy or row is None else "Accept"
+    if wide and row is not None:
+        words = f"Acceptance by position, {'held-out' if row.split == 'val' else 'training'}"
     for k, value in enumerate((row.acc_pos if row else [])[:5]):
-        label = number_label(value) if roomy else number_label(value).removeprefix("0")
+        label = number_label(value) if roomy or wide else number_label(value).removeprefix("0")
         words += f" [{SERIES[min(k, len(SERIES) - 1)]}]{label}[/]"
     return words
 
 
 def length_words(view: RunView, room: int) -> str:
-    """ "length 1.24 simulated · 1.17 served" in ``room`` columns: the two are different things and never share a word."""
+    """ "length served 1.17 · simulated 1.24" in ``room`` columns: the two are different things and never share a word."""
     row = view.metrics.last("train", "val") or view.metrics.last("train", "train")
     simulated = row.accept_len if row is not None else None
     served = served_length(view)
-    if served is None:
-        return f"length {number_label(simulated)} simulated" if simulated is not None else ""
-    if simulated is None:
-        return f"length {number_label(served)} served"
-    long = f"length {number_label(simulated)} simulated · {number_label(served)} served"
-    return long if len(long) <= room else f"sim {number_label(simulated)}, served {number_label(served)}"
+    known = [
+        f"{name} {number_label(value)}" for name, value in (("served", served), ("simulated", simulated)) if value is not None
+    ]
+    words = " · ".join(known)
+    return f"length {words}" if words and len(words) + 7 <= room else words
 
 
 def served_length(view: RunView) -> float | None:
@@ -142,9 +144,10 @@ class RunScreen(ConsoleScreen):
         point = f"last point {age_label(age)}" if age is not None and not view.ended else ""
         loss, acceptance = self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)
         roomy = loss.size.width >= 36
+        wide = self.size.width >= 100
         for plot, title, subtitle, lines in (
             (loss, loss_title(view, roomy), point, loss_lines),
-            (acceptance, acceptance_title(view, roomy), length_words(view, acceptance.size.width - 4), acceptance_lines),
+            (acceptance, acceptance_title(view, roomy, wide), length_words(view, acceptance.size.width - 4), acceptance_lines),
         ):
             plot.show(version, partial(lines, view))
             caption(plot, title=title, subtitle=subtitle)

@@ -3,6 +3,8 @@ link is gone — before any detail."""
 
 from __future__ import annotations
 
+import textwrap
+
 from rich.text import Text
 from textual.widget import Widget
 
@@ -14,6 +16,10 @@ from tui.themes.palette import BAD, GOOD, MUTED, STATE_COLOURS, TEXT, WARN
 VERDICT_COLOURS = {"useful": GOOD, "broken": BAD}
 """Every other verdict wants attention; the sentence says what it is."""
 
+ROWS = 6
+"""Rows that the headline may take; ``max-height`` in the style sheet is the same."""
+MORE = " … (v shows all)"
+
 
 def figures_line(result: Result, width: int = 200) -> str:
     """The figures of a finished run in one line, in few words where ``width`` is small. Simulated and served lengths
@@ -21,10 +27,10 @@ def figures_line(result: Result, width: int = 200) -> str:
     served, val, lossless = result.served, result.val, result.lossless
     long, short = [], []
     if (length := _number(served.get("accept_len"))) is not None:
-        long.append(f"acceptance length {number_label(length)} served")
+        long.append(f"acceptance length served {number_label(length)}")
         short.append(f"served {number_label(length)}")
     if (length := _number(val.get("accept_len"))) is not None:
-        long.append(f"{number_label(length)} simulated")
+        long.append(f"{'' if long else 'acceptance length '}simulated {number_label(length)}")
         short.append(f"simulated {number_label(length)}")
     with_draft, without = _number(served.get("tok_s")), _number(served.get("tok_s_no_draft"))
     if with_draft is not None and without is not None:
@@ -57,9 +63,21 @@ def failure_words(view: RunView) -> str:
     return words
 
 
+def _rows(words: str, width: int) -> list[str]:
+    return textwrap.wrap(words, max(20, width), break_on_hyphens=False)
+
+
+def cut(words: str, width: int, rows: int) -> str:
+    """``words`` as at most ``rows`` lines of ``width`` columns; what does not fit is left out with "… (v shows all)"."""
+    lines = textwrap.wrap(words, max(20, width), max_lines=max(1, rows), placeholder=MORE, break_on_hyphens=False)
+    return "\n".join(lines)
+
+
 def headline(view: RunView, now: float, stale: bool, width: int = 200, link_problem: str = "") -> list[Text]:
-    """One to four lines; the first is kept within ``width`` by leaving out its end. ``link_problem`` says why nothing
-    new is heard, from the moment on that the link is gone."""
+    """One to four paragraphs that take at most ROWS rows of ``width`` columns: the state, then the failure, or the figures
+    and the verdict, then a problem. The first is one row, its end left out where it is too long; the failure and the
+    verdict are cut to the rows that the others leave. ``link_problem`` says why nothing new is heard, from the moment on
+    that the link is gone."""
     run = view.summary
     symbol, word = STATE_WORDS.get(view.state, ("?", view.state))
     colour = STATE_COLOURS.get(view.state, MUTED)
@@ -81,31 +99,42 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200, link_prob
         shown = longer
     first.append(shown, MUTED)
     lines = [first]
+    last = _last_words(view, now, stale, link_problem)
+    left = ROWS - 1 - len(_rows(last, width))
     if view.state == "failed":
-        lines.append(Text(f"✗ {failure_words(view)}", BAD))
+        lines.append(Text(cut(f"✗ {failure_words(view)}", width, left), BAD))
     elif view.state in {"lost", "unknown", "unsupervised", "stalled", "stopped"} and (why := failure_words(view)):
-        lines.append(Text(f"  {why}", WARN if view.state != "stopped" else MUTED))
+        lines.append(Text("  " + cut(why, width - 2, left), WARN if view.state != "stopped" else MUTED))
     elif not view.ended and run.stop_mode:
         by = f", asked by {clean_line(run.stop_by, 40)}" if run.stop_by else ""
         lines.append(Text(f"■ stopping {'now' if run.stop_mode == 'now' else 'after the next checkpoint'}{by}", WARN))
     if view.result is not None and view.state == "finished":
         verdict = one_line(view.result.verdict_text) or one_line(view.result.verdict)
-        if verdict:
-            colour = VERDICT_COLOURS.get(view.result.verdict, WARN)
-            lines.append(Text.assemble(("Verdict  ", f"bold {colour}"), (verdict, TEXT)))
         if figures := figures_line(view.result, width - 9):
             lines.append(Text.assemble(("Figures  ", "bold"), (figures, MUTED)))
-    if not view.ended and link_problem:
-        lines.append(Text(f"▲ {link_problem}", WARN))
-    elif view.problem:
-        lines.append(Text(f"▲ {view.problem}", WARN))
-    elif stale and not view.ended:
-        lines.append(Text(f"▲ stale: last heard {age_label(None if view.at is None else now - view.at)}", WARN))
+            left -= len(_rows(f"Figures  {figures}", width))
+        if verdict:
+            colour = VERDICT_COLOURS.get(view.result.verdict, WARN)
+            words = cut(f"Verdict  {verdict}", width, left).removeprefix("Verdict  ")
+            lines.append(Text.assemble(("Verdict  ", f"bold {colour}"), (words, TEXT)))
+    if last:
+        lines.append(Text(last, WARN))
     return lines
 
 
+def _last_words(view: RunView, now: float, stale: bool, link_problem: str) -> str:
+    """Why what is shown may be old, or nothing."""
+    if not view.ended and link_problem:
+        return f"▲ {link_problem}"
+    if view.problem:
+        return f"▲ {view.problem}"
+    if stale and not view.ended:
+        return f"▲ stale: last heard {age_label(None if view.at is None else now - view.at)}"
+    return ""
+
+
 class Headline(Widget):
-    """Up to four lines; grows and shrinks with what there is to say."""
+    """Up to ROWS rows; grows and shrinks with what there is to say."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -38,6 +38,13 @@ MARKS = {
 }
 
 
+def lasted_s(view: RunView, now: float) -> float | None:
+    """Seconds that the run has lasted: what its result says, where there is one."""
+    if view.ended and view.result is not None and view.result.wall_s > 0:
+        return view.result.wall_s
+    return run_age_s(view.summary, view.at, now) if view.summary else None
+
+
 def stages_text(view: RunView, now: float, width: int) -> Text:
     """The stage list; the last line is the run's time so far."""
     lines = []
@@ -49,7 +56,7 @@ def stages_text(view: RunView, now: float, width: int) -> Text:
         line.append(" " * max(1, width - line.cell_len - len(right)))
         line.append(right, colour if seconds is None else MUTED)
         lines.append(line)
-    if view.summary is not None and (lasted := run_age_s(view.summary, view.at, now)) is not None:
+    if (lasted := lasted_s(view, now)) is not None:
         label, right = ("so far" if not view.ended else "in all"), duration_label(lasted)
         lines.append(Text(f"  {label}{' ' * max(1, width - 2 - len(label) - len(right))}{right}", MUTED))
     return join(lines)
@@ -63,7 +70,7 @@ class StagesPanel(Panel):
     def show(self, view: RunView, now: float) -> None:
         # A copy of what is drawn, to the second: the time so far moves on while the run lives.
         self.view, self.now = view, now
-        lasted = run_age_s(view.summary, view.at, now) if view.summary else None
+        lasted = lasted_s(view, now)
         self.changed((view.run_id, stage_rows(view), None if lasted is None else round(lasted), view.ended))
 
     def draw(self, width: int) -> Text:
