@@ -292,7 +292,9 @@ def test_served_comes_first_and_the_wide_title_says_what_it_holds() -> None:
     view.metrics.take([MetricRow(stage="train", split="val", step=1, acc_pos=[0.23, 0.05], accept_len=1.28)])
     assert length_words(view, 60) == "length served 1.27 · simulated 1.28"
     assert length_words(view, 30) == "served 1.27 · simulated 1.28"
-    assert acceptance_title(view, True, True).startswith("Acceptance by position, held-out [")
+    assert acceptance_title(view, 60).startswith("Acceptance by position, held-out [")
+    assert acceptance_title(view, 30).startswith("Acceptance [") and "]0.23[/]" in acceptance_title(view, 30)
+    assert acceptance_title(view, 15).startswith("Accept [") and "].23[/]" in acceptance_title(view, 15)
 
 
 def test_a_failure_that_only_the_log_explains_shows_its_last_line() -> None:

@@ -50,17 +50,19 @@ def loss_title(view: RunView, roomy: bool) -> str:
     return words
 
 
-def acceptance_title(view: RunView, roomy: bool, wide: bool = False) -> str:
-    """ "Acceptance 0.19 0.04 0.01", each figure in the colour of its position; in a ``wide`` window "Acceptance by position,
-    held-out 0.19 0.04 0.01", as far as the plot has room for it."""
+def acceptance_title(view: RunView, room: int) -> str:
+    """ "Acceptance by position, held-out 0.19 0.04 0.01", each figure in the colour of its position, or as much of the words
+    as ``room`` columns have place for beside the figures."""
     row = view.metrics.last("train", "val") or view.metrics.last("train", "train")
-    words = "Acceptance" if roomy or row is None else "Accept"
-    if wide and row is not None:
-        words = f"Acceptance by position, {'held-out' if row.split == 'val' else 'training'}"
-    for k, value in enumerate((row.acc_pos if row else [])[:5]):
-        label = number_label(value) if roomy or wide else number_label(value).removeprefix("0")
-        words += f" [{SERIES[min(k, len(SERIES) - 1)]}]{label}[/]"
-    return words
+    values = [number_label(value) for value in (row.acc_pos if row else [])[:5]]
+    words = ["Acceptance", "Accept"]
+    if row is not None:
+        words.insert(0, f"Acceptance by position, {'held-out' if row.split == 'val' else 'training'}")
+    fits = [word for word in words if len(" ".join([word, *values])) <= room]
+    if not fits:
+        values = [value.removeprefix("0") for value in values]
+    coloured = [f"[{SERIES[min(k, len(SERIES) - 1)]}]{value}[/]" for k, value in enumerate(values)]
+    return " ".join([*(fits or words[-1:])[:1], *coloured])
 
 
 def length_words(view: RunView, room: int) -> str:
@@ -144,10 +146,10 @@ class RunScreen(ConsoleScreen):
         point = f"last point {age_label(age)}" if age is not None and not view.ended else ""
         loss, acceptance = self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)
         roomy = loss.size.width >= 36
-        wide = self.size.width >= 100
+        room = acceptance.size.width - 4
         for plot, title, subtitle, lines in (
             (loss, loss_title(view, roomy), point, loss_lines),
-            (acceptance, acceptance_title(view, roomy, wide), length_words(view, acceptance.size.width - 4), acceptance_lines),
+            (acceptance, acceptance_title(view, room), length_words(view, room), acceptance_lines),
         ):
             plot.show(version, partial(lines, view))
             caption(plot, title=title, subtitle=subtitle)
