@@ -48,6 +48,7 @@ class ConsoleScreen(Screen[None]):
             yield from self.body()
         yield Footer(show_command_palette=False)
 
+    # Textual calls the on_… methods of a screen and of its base each by itself: a subclass's must not call this one.
     def on_mount(self) -> None:
         self._composed = True
         self.refresh_known()

@@ -91,7 +91,6 @@ class LaunchScreen(ConsoleScreen):
             yield Static(id="problem")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one("#size").focus()
 
     def present(self, console: Console, now: float) -> None:

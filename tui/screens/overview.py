@@ -9,7 +9,8 @@ from textual.widgets import Static
 
 from tui import report
 from tui.formats import age_label, duration_label, fit
-from tui.screens.base import ConsoleScreen, bindings_of
+from tui.screens.base import bindings_of
+from tui.screens.runs_list import RunsListScreen
 from tui.state import Console
 from tui.themes.palette import BAD, MUTED, WARN
 from tui.widgets.disks import DisksPanel
@@ -42,7 +43,7 @@ def notice(console: Console, now: float) -> Text:
     return Text("")
 
 
-class OverviewScreen(ConsoleScreen):
+class OverviewScreen(RunsListScreen):
     HERE = "overview"
     BINDINGS = bindings_of("overview")
 
@@ -52,13 +53,7 @@ class OverviewScreen(ConsoleScreen):
             yield GpusPanel(id="gpus")
             yield DisksPanel(id="disks")
         yield VllmPanel(id="vllm")
-        table = RunsTable(id="runs")
-        table.border_title = "Runs"
-        yield table
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.query_one(RunsTable).focus()
+        yield self.runs_table()
 
     def present(self, console: Console, now: float) -> None:
         probe = console.probe.value
@@ -82,13 +77,6 @@ class OverviewScreen(ConsoleScreen):
         table.show(console, now)
         caption(table, subtitle=runs_age(console, now))
         table.set_class(bool(console.runs) and stale and known.at is not None, "stale")
-
-    def action_open_run(self) -> None:
-        if run_id := self.query_one(RunsTable).current():
-            self.console_app.open_run(run_id)
-
-    def on_runs_table_open(self, message: RunsTable.Open) -> None:
-        self.console_app.open_run(message.run_id)
 
 
 def runs_age(console: Console, now: float) -> str:

@@ -118,7 +118,6 @@ class RunScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         self.set_class(True, "zoom-all")
-        super().on_mount()
         self.query_one(RunLog).focus()
 
     def present(self, console: Console, now: float) -> None:
