@@ -13,8 +13,9 @@ import json
 import os
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import detach, gpu, serve, stop, supervise, verbs
 from eagle3.runner.errors import VerbError
+
+# Each command imports what it needs: the child that asks the GPUs starts with every probe.
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -50,21 +51,31 @@ def main(argv: Optional[List[str]] = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     if options.command == "serve":
+        from eagle3.runner import serve
+
         return serve.main(options.marker)
     if options.command == "nvml":
+        from eagle3.runner import gpu
+
         return gpu.nvml_main()
     if options.command == "supervise":
         return _supervise(options)
     if options.command == "end":
+        from eagle3.runner import detach, stop
+
         detach.leave()
         stop.end_unsupervised(options.run_dir.resolve(), options.attempt, options.grace_s)
         return 0
+    from eagle3.runner import verbs
+
     args: Dict[str, Any] = {} if options.command == "gpu" else {"workspace": options.workspace}
     sys.stdout.write(json.dumps(verbs.handle(options.command, args), indent=1) + "\n")
     return 0
 
 
 def _supervise(options: argparse.Namespace) -> int:
+    from eagle3.runner import detach, supervise
+
     descriptors = [fd for fd in (options.ack_fd, options.secret_fd) if fd is not None]
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # for us, not for the worker

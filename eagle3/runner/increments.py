@@ -1,7 +1,8 @@
-"""Reading what was added to a run's files since the last look: the verb ``read``.
+"""Reading what was added to a run's files since the last look: for the verbs ``read`` and ``poll``.
 
 A token says how far a reader is: device, inode, offset, and a hash of the 64 bytes before the offset. Where the file
-was replaced or truncated the token does not fit any more, and reading begins again at 0 with ``reset`` true.
+was replaced or truncated the token does not fit any more, and reading begins again at 0 with ``reset`` true. A long
+backlog need not be read through: rows can come thinned first, a log from near its end.
 """
 
 from __future__ import annotations
@@ -12,54 +13,129 @@ import stat
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from eagle3.runner import state
+from eagle3.runner import state, thinning
 from eagle3.runner.errors import VerbError, from_os_error
 
 HASHED_BYTES = 64
 DEFAULT_MAX_BYTES = 262_144
 LIMIT_BYTES = 4 << 20
 """The most that one file gives in one reply, whatever is asked for."""
+MOST_THIN = 5000
+
+THIN_OVER_BYTES = 1 << 20
+"""A backlog of rows up to this comes as it is, even where it may be thinned."""
 
 Token = Dict[str, Any]
 
 
-def read(run_dir: Path, name: str, token: Optional[Token], max_bytes: int, whole: bool, ended: bool) -> Dict[str, Any]:
+def read(
+    run_dir: Path,
+    name: str,
+    token: Optional[Token],
+    max_bytes: int,
+    whole: bool,
+    ended: bool,
+    *,
+    thin: int = 0,
+    tail_bytes: int = 0,
+) -> Dict[str, Any]:
     """One file's increment: ``{"text","token","reset","missing","more"}``.
 
     Only whole lines come; a half one at the end is held back until it is complete, until it is longer than
-    ``max_bytes``, or, in a log, until the run has ended. ``more`` is true where asking again at once gives more.
-    ``whole`` gives the entire file. Bytes that are not UTF-8 come as U+FFFD.
+    ``max_bytes``, or, in a log, until the run has ended. ``more`` is true where asking again at once gives more, and then
+    ``left_bytes`` says how much. ``whole`` gives the entire file, or ``same`` instead of its text where the token says
+    that the reader has it. Bytes that are not UTF-8 come as U+FFFD.
+
+    ``thin`` (rows a kind) allows a long backlog of rows to be thinned: ``thinned`` then holds ``rows`` (how many there
+    are), ``kept`` and ``hasty`` (some were not even looked at), and the token stands behind them all. ``tail_bytes``
+    lets a reader without a token begin so far before the end; ``skipped_bytes`` says what lies before that.
     """
-    path = confined(run_dir, name)
+    descriptor = _open(run_dir, name)
+    if descriptor is None:
+        return {"text": "", "token": None, "reset": token is not None, "missing": True, "more": False}
     limit = max(1, min(int(max_bytes), LIMIT_BYTES))
     try:
-        # Not blocking: a FIFO that somebody put there must not hold the channel.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return {"text": "", "token": None, "reset": token is not None, "missing": True, "more": False}
-    except OSError as error:
-        raise from_os_error(error, f"reading {name} of the run {run_dir.name}") from error
-    try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise VerbError("usage", f"{name} of the run {run_dir.name} is no file.", "Name a file of the run.")
         if whole:
-            return _whole(descriptor, status, name)
+            return _whole(descriptor, status, name, token)
         offset = _offset(descriptor, status, token)
-        reset = token is not None and offset is None
+        answer: Dict[str, Any] = {"reset": token is not None and offset is None, "missing": False}
         start = offset or 0
+        if thin > 0 and status.st_size - start > THIN_OVER_BYTES:
+            return {**answer, **_thinned(descriptor, status, start, thin)}
+        if offset is None and 0 < tail_bytes < status.st_size:
+            start = answer["skipped_bytes"] = _line_start(descriptor, status.st_size - tail_bytes, status.st_size)
         chunk = _pread(descriptor, limit, start)
         kept = _whole_lines(chunk, limit, hold=not (ended and name.endswith(".log")))
         end = start + len(kept)
-        return {
-            "text": kept.decode("utf-8", "replace"),
-            "token": _token(descriptor, status, end),
-            "reset": reset,
-            "missing": False,
-            "more": bool(kept) and len(chunk) == limit and os.fstat(descriptor).st_size > end,
-        }
+        left = os.fstat(descriptor).st_size - end
+        answer.update(text=kept.decode("utf-8", "replace"), token=_token(descriptor, status, end))
+        answer["more"] = bool(kept) and len(chunk) == limit and left > 0
+        if answer["more"]:
+            answer["left_bytes"] = left
+        return answer
     finally:
         os.close(descriptor)
+
+
+def earlier(run_dir: Path, name: str, before: int, max_bytes: int, token: Optional[Token]) -> Dict[str, Any]:
+    """The lines of a file that end at the offset ``before``: ``{"text","start","reset"}``, at most ``max_bytes`` of them.
+
+    ``start`` is where they begin: asking again with it as ``before`` goes on towards the beginning, which is reached at 0.
+    ``token``, where one is given, names the file meant; ``reset`` says that it is there no more.
+    """
+    limit = max(1, min(int(max_bytes), LIMIT_BYTES))
+    descriptor = _open(run_dir, name)
+    if descriptor is None:
+        return {"text": "", "start": 0, "reset": True}
+    try:
+        status = os.fstat(descriptor)
+        if before > status.st_size or (token is not None and _offset(descriptor, status, token) is None):
+            return {"text": "", "start": 0, "reset": True}
+        start = max(0, before - limit)
+        if start:
+            begun = _line_start(descriptor, start, before)
+            # A line longer than a reply comes in pieces.
+            start = begun if begun < before else start
+        text = _pread(descriptor, before - start, start).decode("utf-8", "replace")
+        return {"text": text, "start": start, "reset": False}
+    finally:
+        os.close(descriptor)
+
+
+def _open(run_dir: Path, name: str) -> Optional[int]:
+    """A descriptor of a file of the run; None where it is missing."""
+    try:
+        # Not blocking: a FIFO that somebody put there must not hold the channel.
+        descriptor = os.open(confined(run_dir, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise from_os_error(error, f"reading {name} of the run {run_dir.name}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise VerbError("usage", f"{name} of the run {run_dir.name} is no file.", "Name a file of the run.")
+    return descriptor
+
+
+def _thinned(descriptor: int, status: os.stat_result, start: int, thin: int) -> Dict[str, Any]:
+    found = thinning.picture(descriptor, start, status.st_size, min(thin, MOST_THIN))
+    lines = found.lines
+    while sum(map(len, lines)) > LIMIT_BYTES:
+        lines = lines[::2]
+    return {
+        "text": b"".join(line + b"\n" for line in lines).decode("utf-8", "replace"),
+        "token": _token(descriptor, status, found.end),
+        "more": os.fstat(descriptor).st_size > status.st_size,
+        "thinned": {"rows": found.seen, "kept": len(lines), "hasty": found.hasty},
+    }
+
+
+def _line_start(descriptor: int, offset: int, end: int) -> int:
+    """The first start of a line at or after ``offset``; ``offset`` itself where a reply's length brings none."""
+    chunk = _pread(descriptor, min(LIMIT_BYTES, end - offset + 1), offset - 1)
+    newline = chunk.find(b"\n")
+    return offset + newline if newline >= 0 else offset
 
 
 def confined(run_dir: Path, name: str) -> Path:
@@ -77,12 +153,16 @@ def confined(run_dir: Path, name: str) -> Path:
     return path
 
 
-def _whole(descriptor: int, status: os.stat_result, name: str) -> Dict[str, Any]:
+def _whole(descriptor: int, status: os.stat_result, name: str, token: Optional[Token]) -> Dict[str, Any]:
     if status.st_size > LIMIT_BYTES:
         raise VerbError("usage", f"{name} is too long to be read whole ({status.st_size} bytes).", "Read it in increments.")
     content = _pread(descriptor, LIMIT_BYTES, 0)
-    token = _token(descriptor, status, len(content))
-    return {"text": content.decode("utf-8", "replace"), "token": token, "reset": False, "missing": False, "more": False}
+    # Of all of it: a small file is replaced as a whole, often by one of the same length on the same inode.
+    mine: Token = {"size": len(content), "hash": hashlib.sha256(content).hexdigest()[:16]}
+    answer = {"token": mine, "reset": False, "missing": False, "more": False}
+    if token == mine:
+        return {**answer, "text": "", "same": True}
+    return {**answer, "text": content.decode("utf-8", "replace")}
 
 
 def _pread(descriptor: int, size: int, offset: int) -> bytes:

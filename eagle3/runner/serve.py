@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -10,7 +11,7 @@ import time
 import traceback
 from typing import Any, BinaryIO, Callable, Dict
 
-from eagle3.runner import verbs
+from eagle3.runner import polling, verbs
 from eagle3.runner.errors import VerbError
 
 MAX_REQUEST_BYTES = 8 << 20
@@ -72,7 +73,7 @@ class Server:
 
     def answer(self, reply: Dict[str, Any]) -> None:
         """Write one reply line. A reader that is gone ends the channel."""
-        content = self._marker + json.dumps(reply, allow_nan=True).encode("ascii") + b"\n"
+        content = self._marker + json.dumps(reply, allow_nan=True, separators=(",", ":")).encode("ascii") + b"\n"
         with self._write_lock:
             try:
                 self._output.write(content)
@@ -88,7 +89,7 @@ class Server:
         """The reply to one request, whatever happens while it is made."""
         try:
             result = self._handle(verb, args)
-            return {"id": number, "ok": True, "now": self._clock(), "result": result}
+            return {"id": number, "ok": True, "now": round(self._clock(), 3), "result": result}
         except VerbError as error:
             failure = error
         except Exception as error:  # noqa: BLE001 - the channel outlives a defect in one verb, and reports it
@@ -139,7 +140,7 @@ def main(marker: str) -> int:
     os.umask(0o077)
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    Server(output, marker).run(sys.stdin.buffer)
+    Server(output, marker, handle=functools.partial(verbs.handle, poller=polling.Poller())).run(sys.stdin.buffer)
     sys.stderr.flush()
     # Verbs that still hang must not keep us: the channel is closed, nobody would hear them.
     os._exit(0)

@@ -1,6 +1,6 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, list, launch, read, stop, gpu, http. Arguments and answers are plain JSON.
+Verbs: hello, probe, list, launch, read, poll, earlier, stop, gpu, http. Arguments and answers are plain JSON.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import os
 import platform
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, Optional
 
 from eagle3 import __version__
-from eagle3.runner import gpu, host, increments, rundir, state, vllm
+from eagle3.runner import gpu, host, increments, polling, rundir, state, vllm
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
 from eagle3.runner import stop as stopping
@@ -20,19 +20,27 @@ from eagle3.runner.errors import VerbError, from_os_error
 
 __all__ = ["LIMITS_S", "VerbError", "handle"]
 
-LIMITS_S = {"hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "read": 30.0, "stop": 20.0, "gpu": 15.0, "http": 60.0}
+LIMITS_S = {
+    "hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "read": 30.0, "poll": 30.0, "earlier": 30.0, "stop": 20.0,
+    "gpu": 15.0, "http": 60.0,
+}  # fmt: skip
 """Seconds after which the channel answers that a verb has not answered."""
 
 Args = Dict[str, Any]
 
 
-def handle(verb: str, args: Args) -> Dict[str, Any]:
-    """Do ``verb`` and give its answer; raises VerbError with the sentence for the person who asked."""
+def handle(verb: str, args: Args, poller: Optional[polling.Poller] = None) -> Dict[str, Any]:
+    """Do ``verb`` and give its answer; raises VerbError with the sentence for the person who asked.
+
+    ``poller`` is the channel's own, which knows what it told; without one a poll tells everything.
+    """
     if not isinstance(verb, str) or verb not in _VERBS:
         raise VerbError("usage", f"There is no verb {verb!r}.", f"Use one of {', '.join(_VERBS)}.")
     if not isinstance(args, dict):
         raise VerbError("usage", f"The arguments of {verb} must be an object.")
     try:
+        if verb == "poll" and poller is not None:
+            return poller.poll(args, _run_of(args), time.time())
         return _VERBS[verb](args)
     except KeyError as error:
         raise VerbError("usage", f"The verb {verb} needs the argument {error}.") from error
@@ -89,19 +97,20 @@ def _read(args: Args) -> Dict[str, Any]:
     # The state first: what is read after it said "ended" is all that there will be.
     summary = state.summary(run_dir, time.time())
     ended = summary["state"] not in state.LIVE
-    wanted: List[Args] = args.get("files") or []
-    files = {
-        str(entry["name"]): increments.read(
-            run_dir,
-            str(entry["name"]),
-            entry.get("token"),
-            int(entry.get("max_bytes") or increments.DEFAULT_MAX_BYTES),
-            bool(entry.get("whole")),
-            ended,
-        )
-        for entry in wanted
-    }
-    return {"summary": summary, "files": files}
+    return {"summary": summary, "files": polling.read_files(run_dir, args.get("files") or [], ended)}
+
+
+def _poll(args: Args) -> Dict[str, Any]:
+    return polling.Poller().poll(args, _run_of(args), time.time())
+
+
+def _run_of(args: Args) -> Optional[Path]:
+    return _existing(args) if args.get("run_id") else None
+
+
+def _earlier(args: Args) -> Dict[str, Any]:
+    max_bytes = int(args.get("max_bytes") or increments.DEFAULT_MAX_BYTES)
+    return increments.earlier(_existing(args), str(args["name"]), int(args["before"]), max_bytes, args.get("token"))
 
 
 def _stop(args: Args) -> Dict[str, Any]:
@@ -130,6 +139,8 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "list": _list,
     "launch": _launch,
     "read": _read,
+    "poll": _poll,
+    "earlier": _earlier,
     "stop": _stop,
     "gpu": _gpu,
     "http": _http,

@@ -8,9 +8,7 @@ import ipaddress
 import json
 import re
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
@@ -83,13 +81,17 @@ def gauges(text: str) -> Dict[str, float]:
     return result
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
+@functools.lru_cache(maxsize=None)
+def _opener() -> Any:
+    # Imported by the first question: http and TLS would be a third of what a helper's start takes.
+    import urllib.request
 
+    class NoRedirect(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: Any, **__: Any) -> None:
+            return None
 
-# No proxy: these are addresses of the container itself, whatever http_proxy says.
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+    # No proxy: these are addresses of the container itself, whatever http_proxy says.
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect())
 
 
 def get(url: str, timeout_s: float, limit: int = MAX_BODY_BYTES) -> Tuple[int, bytes]:
@@ -97,8 +99,10 @@ def get(url: str, timeout_s: float, limit: int = MAX_BODY_BYTES) -> Tuple[int, b
     end = time.monotonic() + max(0.05, timeout_s)
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise ValueError(f"{url!r} is no http address")
+    import urllib.error
+
     try:
-        response = _opener.open(url, timeout=max(0.05, timeout_s))
+        response = _opener().open(url, timeout=max(0.05, timeout_s))
     except urllib.error.HTTPError as error:
         response = error
     with response:
