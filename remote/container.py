@@ -14,29 +14,30 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from pydantic import ValidationError
-
 from eagle3.core.launching import launch_request
 from eagle3.core.records import GpuReport, Probe, RunSummary
 from eagle3.core.spec import RunSpec
+from eagle3.runner.delta import Held
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
 from remote.bootstrap import check_workspace, shell_path
 from remote.channel import Reply
 from remote.errors import EXIT_CODES, ContainerError, LinkError
-from remote.follow import ENDED_STATES, Follower, RowTable, RunNews
+from remote.follow import ENDED_STATES, LOG, METRICS, Backlog, Follower, RowTable, RunNews, Thinned, taken_probe
 from remote.line import Line, LocalDial, dial_host
 from remote.link import Link, LinkKeeper
 from remote.settings import Settings
 from remote.text import plain
 
 __all__ = [
-    "EXIT_CODES", "Ask", "Container", "ContainerError", "HostKeyQuestion", "Link", "LinkError", "Output", "RowTable",
-    "RunNews", "SecretQuestion", "Settings",
+    "EXIT_CODES", "Ask", "Backlog", "Container", "ContainerError", "HostKeyQuestion", "Link", "LinkError", "Output", "RowTable",
+    "RunNews", "SecretQuestion", "Settings", "Thinned",
 ]  # fmt: skip
 
 T = TypeVar("T")
 
 READ_LIMIT_S = 30.0
+CHUNK_BYTES = 1 << 20
+"""What one reply brings where everything is read."""
 PROBE_LIMIT_S = 30.0
 LAUNCH_LIMIT_S = 60.0
 STOP_LIMIT_S = 20.0
@@ -56,7 +57,8 @@ class Container:
 
     ``host`` is what one would give ``ssh`` (``ssh://user@host:port`` too), ignored with ``local``. ``python`` runs
     the helper there (3.8 or newer) and is also the default ``worker_python``; None: this interpreter with ``local``, else
-    ``python3``. ``on_link`` is called in the event loop with each change of `link`. Raises ContainerError(usage) for a
+    ``python3``. With ``probe_first`` each connection brings the first probe along, which saves a round trip for whoever
+    asks for it next. ``on_link`` is called in the event loop with each change of `link`. Raises ContainerError(usage) for a
     workspace that is neither absolute nor under the home.
     """
 
@@ -67,6 +69,7 @@ class Container:
         local: bool = False,
         workspace: str = "~/eagle3",
         python: str | None = None,
+        probe_first: bool = False,
         ask: Ask | None = None,
         on_link: Callable[[Link], None] | None = None,
         settings: Settings | None = None,
@@ -78,7 +81,9 @@ class Container:
         self.on_link = on_link
         settings = settings or Settings()
         self._local_dial = LocalDial(settings) if local else None
-        self._line = Line(self._local_dial or dial_host(host, settings), self.python, self.workspace)
+        first = {"workspace": self.workspace, "probe": {}} if probe_first else None
+        self._line = Line(self._local_dial or dial_host(host, settings), self.python, self.workspace, first)
+        self._held = Held()
         self._keeper = LinkKeeper(self._line, self.host, ask or Ask(), settings, self._tell)
 
     @property
@@ -127,9 +132,22 @@ class Container:
         await self.close()
 
     async def probe(self, paths: Sequence[str] = (), urls: Sequence[str] = ()) -> Probe:
-        """GPUs, disks (of the workspace and ``paths``), vLLM servers (found, and at ``urls``) and runs, in one round trip."""
-        reply = await self._call("probe", {"workspace": self.workspace, "paths": list(paths), "urls": list(urls)}, PROBE_LIMIT_S)
-        return _shaped(lambda: Probe.model_validate({"now": reply.now, **reply.result}), "probe")
+        """GPUs, disks (of the workspace and ``paths``), vLLM servers (found, and at ``urls``) and runs, in one round trip;
+        more only where a driver there takes its time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PROBE_LIMIT_S
+        reply = await self._line.early_reply() if not (paths or urls) else None
+        while True:
+            if reply is None:
+                question = {"paths": list(paths), "urls": list(urls), "held": self._held.token}
+                args = {"workspace": self.workspace, "probe": question}
+                reply = await self._call("poll", args, max(0.0, deadline - loop.time()))
+            answer, reply = reply.result.get("probe"), None
+            if answer is not None and not self._held.fits(answer):
+                # Another probe came between: ask for all of it.
+                self._held.forget()
+            elif (found := _shaped(lambda a=answer: taken_probe(self._held, a), "poll")) is not None:  # type: ignore[misc]
+                return found
 
     async def runs(self) -> list[RunSummary]:
         """The runs of the workspace, as the runner derives them at this moment."""
@@ -182,8 +200,7 @@ class Container:
 
     async def read(self, run_id: str, files: Sequence[Mapping[str, Any]]) -> Reply:
         """Increments of a run's files: ``files`` as the verb ``read`` takes them (name, token, max_bytes, whole)."""
-        args = {"workspace": self.workspace, "run_id": run_id, "files": [dict(file) for file in files]}
-        return await self._call("read", args, READ_LIMIT_S)
+        return await self._call("read", self._of(run_id, files=[dict(file) for file in files]), READ_LIMIT_S)
 
     async def read_text(self, run_id: str, *names: str) -> dict[str, str | None]:
         """Whole small files of a run (``spec.toml``, ``NOTES.md``, ``stages/train.json`` …) as text; None: not there."""
@@ -191,23 +208,30 @@ class Container:
         parts = reply.result.get("files", {})
         return {name: None if parts.get(name, {"missing": True}).get("missing") else plain(parts[name]["text"]) for name in names}
 
-    async def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncIterator[RunNews]:
+    async def follow(self, run_id: str, poll_s: float = 1.0, probe_s: float | None = None) -> AsyncIterator[RunNews]:
         """News of a run, from its beginning until it has ended and everything it left has been told.
 
-        A lost link is waited out: `link` tells of it, and following goes on where it was. Raises ContainerError
-        (there is no such run) and LinkError only where nobody dials any more.
+        A long backlog comes thinned (`RunNews.thinned`), a long log from near its end, everything new whole. Each poll is
+        one round trip and brings what has changed; every ``probe_s`` seconds it brings the container too. A lost link is
+        waited out: `link` tells of it, and following goes on where it was. Raises ContainerError (there is no such run)
+        and LinkError only where nobody dials any more.
         """
+        loop = asyncio.get_running_loop()
         follower = Follower()
         ended = False
+        probe_due = loop.time()
         while True:
+            wanted: dict[str, Any] | None = {} if probe_s is not None and loop.time() >= probe_due else None
             try:
-                reply = await self.read(run_id, follower.request())
+                reply = await self._call("poll", self._of(run_id, **follower.request(wanted)), READ_LIMIT_S)
             except LinkError as error:
                 if error.kind in ("refused", "unreachable"):
                     raise
                 await asyncio.sleep(min(poll_s, 1.0))
                 continue
-            news = _shaped(lambda r=reply: follower.apply(r.result, r.now), "read")  # type: ignore[misc]
+            news = _shaped(lambda r=reply: follower.apply(r.result, r.now), "poll")  # type: ignore[misc]
+            if news.probe is not None and probe_s is not None:
+                probe_due = loop.time() + probe_s
             yield news
             if news.more:
                 continue
@@ -217,6 +241,27 @@ class Container:
             ended = news.summary.state in ENDED_STATES
             if not ended:
                 await asyncio.sleep(poll_s)
+
+    async def complete(self, run_id: str) -> AsyncIterator[Backlog]:
+        """All rows that the run has by now, in pieces, each with how far reading has come: what a thinned picture left out."""
+        token: dict[str, Any] | None = None
+        unreadable = 0
+        while True:
+            reply = await self.read(run_id, [{"name": METRICS, "token": token, "max_bytes": CHUNK_BYTES}])
+            piece = _shaped(lambda r=reply, n=unreadable: Backlog.of(r.result["files"][METRICS], n), "read")  # type: ignore[misc]
+            token, unreadable = piece.token, piece.unreadable
+            yield piece
+            if not piece.more:
+                return
+
+    async def log_before(self, run_id: str, before: int, max_bytes: int = 1 << 16) -> tuple[str, int]:
+        """The lines of the log that end at the offset ``before``, and the offset that they begin at: the next ``before``.
+
+        ("", 0) at the beginning, or where that log is there no more.
+        """
+        args = self._of(run_id, name=LOG, before=before, max_bytes=max_bytes)
+        found = (await self._call("earlier", args, READ_LIMIT_S)).result
+        return plain(str(found.get("text") or "")), int(found.get("start") or 0)
 
     async def stop(
         self, run_id: str, mode: Literal["now", "after-checkpoint"] = "now", actor: str = "", grace_s: float | None = None
@@ -241,6 +286,9 @@ class Container:
         output = await self._line.connection.run(command, limit_s=limit_s)
         return Output(output.code, plain(output.out.decode("utf-8", "replace")), plain(output.err.decode("utf-8", "replace")))
 
+    def _of(self, run_id: str, **more: Any) -> dict[str, Any]:
+        return {"workspace": self.workspace, "run_id": run_id, **more}
+
     async def _call(self, verb: str, args: dict[str, Any], limit_s: float) -> Reply:
         """Every verb is safe to repeat, launch by its run_id: after a reconnect it is asked again within the same limit."""
         loop = asyncio.get_running_loop()
@@ -261,7 +309,7 @@ class Container:
 def _shaped(make: Callable[[], T], verb: str) -> T:
     try:
         return make()
-    except ValidationError as error:
+    except ValueError as error:  # pydantic's ValidationError is one
         raise ContainerError(
             "failed", f"The container's answer to '{verb}' makes no sense to this console.", "", str(error)
         ) from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from remote.ask import Ask
 from remote.bootstrap import Places, helper_command, install
 from remote.bundle import Bundle, bundle
-from remote.channel import HelperChannel
+from remote.channel import HelperChannel, Reply
 from remote.errors import ContainerError, LinkError
 
 if TYPE_CHECKING:
@@ -21,15 +21,21 @@ if TYPE_CHECKING:
 Dial = Callable[[Ask], Awaitable["Connection"]]
 
 HELLO_LIMIT_S = 15.0
+EARLY_LIMIT_S = 30.0
+FRESH_S = 3.0
+"""A reply that came along with the connection and was not asked for within so long is too old to be one."""
 
 
 class Line:
-    """``info`` is the helper's answer to ``hello``; ``uploads`` counts how often the bundle was sent."""
+    """``info`` is the helper's answer to ``hello``; ``uploads`` counts how often the bundle was sent. ``first``, the
+    arguments of a poll, is asked in the same breath as ``hello``."""
 
-    def __init__(self, dial: Dial, python: str, workspace: str) -> None:
+    def __init__(self, dial: Dial, python: str, workspace: str, first: dict[str, Any] | None = None) -> None:
         self._dial = dial
         self._python = python
         self._workspace = workspace
+        self._first = first
+        self._early: asyncio.Task[Reply | None] | None = None
         self._places: Places | None = None
         self.connection: Connection | None = None
         self.channel: HelperChannel | None = None
@@ -91,11 +97,30 @@ class Line:
         command = helper_command(self._python, self._places, marker)
         channel = await HelperChannel.open(connection, command, marker, HELLO_LIMIT_S)
         try:
-            self.info = (await channel.request("hello", {}, HELLO_LIMIT_S)).result
+            hello = asyncio.ensure_future(channel.request("hello", {}, HELLO_LIMIT_S))
+            if self._first is not None:
+                self._early = asyncio.create_task(self._ask_early(channel, self._first))
+            self.info = (await hello).result
         except BaseException:
             await channel.close()
             raise
         return channel
+
+    async def _ask_early(self, channel: HelperChannel, args: dict[str, Any]) -> Reply | None:
+        with contextlib.suppress(LinkError, ContainerError):  # whoever asks next asks the usual way, and is told then
+            reply = await channel.request("poll", args, EARLY_LIMIT_S)
+            asyncio.get_running_loop().call_later(FRESH_S, self._forget_early, asyncio.current_task())
+            return reply
+        return None
+
+    def _forget_early(self, task: object) -> None:
+        if self._early is task:
+            self._early = None
+
+    async def early_reply(self) -> Reply | None:
+        """The reply to ``first``, once; None where there is none."""
+        early, self._early = self._early, None
+        return await asyncio.shield(early) if early is not None else None
 
     def drop(self, reason: str) -> None:
         """Give up a connection that no longer answers."""
@@ -104,6 +129,8 @@ class Line:
 
     async def close(self) -> None:
         channel, connection = self.channel, self.connection
+        if self._early is not None:
+            self._early.cancel()
         if channel is not None:
             await channel.close()
         if connection is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
+from typing import cast
 
 from remote.ask import Ask
 from tui.ports import Connect, ContainerPort, OnLink
@@ -14,11 +16,15 @@ def preload() -> None:
 
 
 def connector(host: str, *, local: bool, python: str | None = None) -> Connect:
-    """The factory for one host."""
+    """The factory for one host. The container lives in a thread of its own: a terminal that is not read stops this one."""
 
     def connect(on_link: OnLink, ask: Ask, workspace: str) -> ContainerPort:
-        from remote.container import Container
+        from remote.container import Container, Link
+        from remote.own_thread import OwnThread
 
-        return Container(host, local=local, workspace=workspace, python=python, ask=ask, on_link=on_link)
+        def make(tell: Callable[[Link], None], ask: Ask) -> Container:
+            return Container(host, local=local, workspace=workspace, python=python, probe_first=True, ask=ask, on_link=tell)
+
+        return cast(ContainerPort, OwnThread(make, on_link, ask))
 
     return connect

@@ -25,6 +25,8 @@ from tui.state import LinkState
 
 FOLLOW_S = 1.0
 """Seconds between two reads of the open run."""
+FOLLOW_LATE_S = 3.0
+"""A followed run brings the probes along; only where one is so late is it asked for alone."""
 RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 LAUNCH_TRIES = 20
 CLOSE_LIMIT_S = 4.0
@@ -58,6 +60,7 @@ class Session:
         self._container: ContainerPort | None = None
         self._opened = asyncio.Event()
         self._wake = asyncio.Event()
+        self._probe_due = 0.0
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
@@ -142,9 +145,14 @@ class Session:
         self._opened.set()
         while True:
             await self._probe(self._container)
-            with contextlib.suppress(TimeoutError):  # the usual end of a pause
-                await asyncio.wait_for(self._wake.wait(), self._poll_s)
-            self._wake.clear()
+            await self._until_probe_due()
+
+    async def _until_probe_due(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._wake.is_set() and (left_s := self._probe_due - loop.time()) > 0:
+            with contextlib.suppress(TimeoutError):  # the usual end of a pause; the news may have moved the next one on
+                await asyncio.wait_for(self._wake.wait(), left_s)
+        self._wake.clear()
 
     async def _probe(self, container: ContainerPort) -> None:
         try:
@@ -153,6 +161,7 @@ class Session:
             self._post(messages.ProbeFailed(sentence(error)))
         else:
             self._post(messages.ProbeArrived(probe, self._clock()))
+        self._probe_due = asyncio.get_running_loop().time() + self._poll_s
 
     async def _ready(self) -> ContainerPort:
         await self._opened.wait()
@@ -166,8 +175,11 @@ class Session:
             # Asked for at each try: another workspace brings another container.
             container = await self._ready()
             try:
-                async for news in container.follow(run_id, poll_s=FOLLOW_S):
+                async for news in container.follow(run_id, poll_s=FOLLOW_S, probe_s=self._poll_s):
                     tries = 0
+                    if news.probe is not None:
+                        self._post(messages.ProbeArrived(news.probe, self._clock()))
+                        self._probe_due = asyncio.get_running_loop().time() + self._poll_s + FOLLOW_LATE_S
                     self._post(messages.NewsArrived(run_id, news, self._clock(), fresh))
                     fresh = False
                 return

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Progress, Result, RunSummary
 from tui.formats import clean_line
-from tui.ports import LinkView, RunNewsView
+from tui.ports import LinkView, RunNewsView, ThinnedView
 from tui.series import Metrics
 
 T = TypeVar("T")
@@ -66,6 +66,10 @@ class RunView:
     """Lines ever taken; with the deque's length it tells a reader which ones are new."""
     log_resets: int = 0
     result: Result | None = None
+    thinned: ThinnedView | None = None
+    """Set where the plots show only some rows of a long backlog."""
+    log_skipped_bytes: int = 0
+    """Bytes of the log before its first line here that stayed in the container."""
     heard: bool = False
     """Whether the run itself was read, not only its line in the list."""
     at: float | None = None
@@ -85,6 +89,7 @@ class RunView:
         self.summary = news.summary
         self.progress = news.progress or self.progress or news.summary.progress
         self.metrics.take(news.rows)
+        self.thinned, self.log_skipped_bytes = news.thinned, news.log_skipped_bytes
         self.events.extend(news.events)
         if news.log:
             self._take_log(news.log.split("\n"))

@@ -73,7 +73,7 @@ class Memory:
         self._lock = threading.Lock()
 
     def answer(self, held: Any, value: Any) -> Dict[str, Any]:
-        """``{"is": token}`` (the same as ``held``), ``{"is","change"}``, or ``{"is","value"}``."""
+        """``{"is": token}`` (the same as ``held``), ``{"is","from","change"}``, or ``{"is","value"}``."""
         plain = json.loads(json.dumps(value))  # exactly what the other end will read
         with self._lock:
             known = isinstance(held, str) and held in self._sent
@@ -86,7 +86,7 @@ class Memory:
             self._sent[token] = plain
             while len(self._sent) > KEPT:
                 self._sent.popitem(last=False)
-            return {"is": token, "change": change} if known else {"is": token, "value": plain}
+            return {"is": token, "from": held, "change": change} if known else {"is": token, "value": plain}
 
 
 class Held:
@@ -96,18 +96,22 @@ class Held:
         self.token: Optional[str] = None
         self.value: Any = None
 
+    def fits(self, answer: Dict[str, Any]) -> bool:
+        """Whether ``answer`` is whole, or builds on what is held."""
+        return "value" in answer or (self.token is not None and answer.get("from", answer.get("is")) == self.token)
+
     def take(self, answer: Dict[str, Any]) -> Any:
         """The value after ``answer``. Raises ValueError, and forgets, where they do not fit: the next question brings all."""
-        token = answer.get("is")
         try:
-            if "value" in answer:
-                self.value = answer["value"]
-            elif "change" in answer:
-                self.value = patched(self.value, answer["change"])
-            elif token != self.token:
+            if not self.fits(answer):
                 raise ValueError("an answer that builds on something not held")
+            self.value = answer["value"] if "value" in answer else patched(self.value, answer.get("change"))
         except ValueError:
-            self.token, self.value = None, None
+            self.forget()
             raise
-        self.token = token
+        self.token = answer.get("is")
         return self.value
+
+    def forget(self) -> None:
+        """Hold nothing: the next answer is whole."""
+        self.token, self.value = None, None

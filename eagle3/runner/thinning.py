@@ -12,7 +12,7 @@ import json
 import math
 import os
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 PIECE_BYTES = 1 << 20
 HASTE_BYTES = 1 << 15
@@ -112,7 +112,7 @@ class _Keeper:
 
     def lines(self) -> List[bytes]:
         """Everything kept, in the order of the file."""
-        rows = set()
+        rows: Set[Row] = set()
         for kind, few in self._all.items():
             rows.update(self._picked.get(kind, ()) if few is None else few)
             rows.update((self._first[kind], self._last[kind]))

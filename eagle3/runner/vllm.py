@@ -99,11 +99,11 @@ def get(url: str, timeout_s: float, limit: int = MAX_BODY_BYTES) -> Tuple[int, b
     end = time.monotonic() + max(0.05, timeout_s)
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise ValueError(f"{url!r} is no http address")
-    import urllib.error
+    from urllib.error import HTTPError
 
     try:
         response = _opener().open(url, timeout=max(0.05, timeout_s))
-    except urllib.error.HTTPError as error:
+    except HTTPError as error:
         response = error
     with response:
         parts: List[bytes] = []

@@ -62,7 +62,7 @@ class Silent(FakeContainer):
         self.speak = asyncio.Event()
         self.error = error
 
-    async def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncIterator[Any]:
+    async def follow(self, run_id: str, poll_s: float = 1.0, probe_s: float | None = None) -> AsyncIterator[Any]:
         summary = RunSummary(run_id=run_id, state="running", now=NOW, created_at=NOW - 60)
         progress = Progress(stage="regenerate", done=0, total=84, unit="prompts", reason="loading the model")
         yield News(summary, progress, events=[Event(level="warn", text="a warning")])

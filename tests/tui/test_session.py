@@ -19,8 +19,8 @@ from tui.session import Session
 class Closable(FakeContainer):
     """Following it after it was closed fails, as with the real one."""
 
-    async def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncIterator[Any]:
-        async for news in super().follow(run_id, poll_s):
+    async def follow(self, run_id: str, poll_s: float = 1.0, probe_s: float | None = None) -> AsyncIterator[Any]:
+        async for news in super().follow(run_id, poll_s, probe_s):
             if self.closed:
                 raise LinkError("unreachable", "this machine is not connected: closed")
             yield news

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from tui.formats import age_label, number_label
+from tui.formats import age_label, count_label, number_label
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.state import Console, RunView
 from tui.themes.palette import ACCENT, SERIES, WARN
@@ -143,6 +143,9 @@ class RunScreen(ConsoleScreen):
         version = (view.run_id, view.metrics.version)
         age = view.age_of(view.metrics.last_t, now)
         point = f"last point {age_label(age)}" if age is not None and not view.ended else ""
+        if view.thinned is not None:
+            shown = f"{count_label(view.thinned.kept)} of {count_label(view.thinned.rows)} rows"
+            point = f"{shown} · {point}" if point else shown
         loss, acceptance = self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)
         roomy = loss.size.width >= 36
         room = acceptance.size.width - 4

@@ -54,6 +54,9 @@ class News:
     log: str = ""
     reset: frozenset[str] = frozenset()
     result: Result | None = None
+    thinned: None = None
+    log_skipped_bytes: int = 0
+    probe: Probe | None = None
 
 
 class FakeContainer:
@@ -164,7 +167,7 @@ class FakeContainer:
         self.update(run_id, state="stopped", ended_at=NOW)
         return {}
 
-    async def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncIterator[News]:
+    async def follow(self, run_id: str, poll_s: float = 1.0, probe_s: float | None = None) -> AsyncIterator[News]:
         seen = {"metrics.jsonl": 0, "events.jsonl": 0, "run.log": 0}
         while True:
             self._check()
