@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from eagle3.core.records import Event, MetricRow, Probe, Progress, Record, Result, RunSummary
@@ -60,7 +60,7 @@ class RowTable:
 
 @dataclass(frozen=True)
 class Thinned:
-    """The picture is made of ``kept`` of ``rows`` rows (counted since following began): for each stretch of the file those
+    """The picture is made of ``kept`` of ``rows`` rows: for each stretch of the file those
     of the smallest and the largest loss, and the first and last of each attempt. ``hasty``: some were not looked at."""
 
     rows: int
@@ -178,6 +178,8 @@ class Follower:
             before = self._thinned or Thinned(len(self.table), len(self.table))
             hasty = before.hasty or bool(thinned.get("hasty"))
             self._thinned = Thinned(before.rows + int(thinned["rows"]), before.kept + len(rows), hasty)
+        elif self._thinned is not None:
+            self._thinned = replace(self._thinned, rows=self._thinned.rows + len(rows), kept=self._thinned.kept + len(rows))
         return self.table.add(rows)
 
     def _log(self, part: dict[str, Any]) -> str:

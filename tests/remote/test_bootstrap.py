@@ -46,7 +46,7 @@ async def test_an_interrupted_upload_leaves_nothing_that_looks_installed(
 ) -> None:
     lib = bare_sshd.home / "eagle3" / "lib"
     async with FaultProxy(bare_sshd.port) as proxy:
-        proxy.abort_after_bytes = 60_000
+        proxy.cut("to_server", 60_000)
         container = Container(via(proxy.port), settings=quick(bare_sshd, port=proxy.port))
         with pytest.raises(LinkError) as caught:
             await container.open()

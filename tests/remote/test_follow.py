@@ -112,7 +112,7 @@ def test_a_thinned_backlog_drops_what_a_later_attempt_repeated_and_says_for_how_
     assert [(kept.attempt, kept.step) for kept in again.rows] == [(1, 10), (2, 120), (2, 180)]
     assert news.thinned == Thinned(5000, 5) and again.thinned == Thinned(70, 3, hasty=True)
     later = follower.apply(reply(metrics=lines(row(181, 2))), 2.0)
-    assert later.thinned == Thinned(5000, 5)
+    assert later.thinned == Thinned(5001, 6)
     assert follower.apply(reply(metrics=lines(row(1), reset=True)), 3.0).thinned is None
 
 
