@@ -46,6 +46,10 @@ test: lint target $(DONE)/system-test  ## Lint, types, import contracts and ever
 test-long: target $(DONE)/system-test  ## The long tests: whole runs with a real server and a real training
 	@$(BIN)/python -m pytest -m long --durations=10 $(ARGS)
 
+.PHONY: bench
+bench: target $(DONE)/system-test  ## Measure against the targets, beside the peers (ARGS="link --quick" for a look)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
 .PHONY: target
 target: install  ## Bring TARGET into the cache, once (demo and test do it too)
 	@$(BIN)/eagle3 target $(TARGET)
@@ -64,7 +68,7 @@ install: $(DONE)/checked  ## Only the install, into .venv (demo and test do it t
 .PHONY: clean
 clean:  ## Remove .venv and what tools left; runs, drafts and the cache stay
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
-	find eagle3 remote tui tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find benchmarks eagle3 remote tui tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each step leaves a file, so that a second call costs nothing and a changed pin repeats only its step.
 

@@ -289,6 +289,10 @@ class Container:
     def _of(self, run_id: str, **more: Any) -> dict[str, Any]:
         return {"workspace": self.workspace, "run_id": run_id, **more}
 
+    async def ask(self, verb: str, args: Mapping[str, Any], limit_s: float = READ_LIMIT_S) -> Reply:
+        """Any verb of the helper, as it is. Raises LinkError, ContainerError."""
+        return await self._call(verb, dict(args), limit_s)
+
     async def _call(self, verb: str, args: dict[str, Any], limit_s: float) -> Reply:
         """Every verb is safe to repeat, launch by its run_id: after a reconnect it is asked again within the same limit."""
         loop = asyncio.get_running_loop()

@@ -28,7 +28,8 @@ class FaultProxy:
     ``mode`` is pass, or swallow: connections stay open and nothing comes through. `abort` resets what is open, `cut` does so
     at a byte. ``delay_s`` is what each direction takes (a connect takes three of them before the server hears of it, as on
     a real line: the handshake, then the way there); ``bytes_per_s`` throttles each direction of each connection.
-    ``passed`` counts bytes, ``pieces`` what arrived in one go.
+    ``passed`` counts bytes, ``pieces`` what arrived in one go, ``turns`` how often the client spoke after the server had:
+    the round trips.
     """
 
     def __init__(self, port: int, *, delay_s: float = 0.0, bytes_per_s: float | None = None) -> None:
@@ -41,6 +42,8 @@ class FaultProxy:
         self.bytes_per_s = bytes_per_s
         self.passed: dict[Direction, int] = {"to_server": 0, "to_client": 0}
         self.pieces: dict[Direction, int] = {"to_server": 0, "to_client": 0}
+        self.turns = 0
+        self._last: Direction = "to_client"
         self.connections = 0
         self.port = 0
 
@@ -112,6 +115,8 @@ class FaultProxy:
                 cut.bytes_left -= len(passing)
             self.passed[direction] += len(passing)
             self.pieces[direction] += bool(passing)
+            self.turns += direction == "to_server" and self._last == "to_client"
+            self._last = direction
             writer.write(passing)
             await writer.drain()
             if len(passing) < len(data):

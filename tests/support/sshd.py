@@ -41,12 +41,13 @@ def lock_key(path: Path, passphrase: str) -> None:
 @dataclass
 class Sshd:
     """``folder`` holds everything, the account's home there included. ``noise`` is printed before each command, as a
-    chatty ``.bashrc`` would; ``path`` replaces PATH there."""
+    chatty ``.bashrc`` would; ``path`` replaces PATH there, ``environment`` adds to it all."""
 
     folder: Path
     noise: str = ""
     path: str = ""
     more_config: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
@@ -117,6 +118,7 @@ class Sshd:
         path = self.folder / "login"
         noise = f"printf %s {shlex.quote(self.noise)}\n" if self.noise else ""
         extra = f"export PATH={shlex.quote(self.path)}\n" if self.path else ""
+        extra += "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.environment.items())
         run = 'exec /bin/bash -c "$SSH_ORIGINAL_COMMAND"'
         path.write_text(f'#!/bin/bash\nexport HOME={self.home}\ncd "$HOME"\n{extra}{noise}{run}\n')
         path.chmod(0o755)

@@ -1,0 +1,1 @@
+"""What the link costs: round trips, seconds, bytes."""

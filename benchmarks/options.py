@@ -1,0 +1,17 @@
+"""How thoroughly to measure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """``quick``: only see whether it works; such figures are not to be quoted. ``watch_s``: how long the link is watched."""
+
+    quick: bool = False
+    watch_s: float = 600.0
+
+    def rounds(self, wanted: int) -> int:
+        """How often to repeat a measurement."""
+        return 1 if self.quick else wanted
