@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
 from remote.container import Container
+from remote.errors import LinkError
 from remote.link import Link
 
 T = TypeVar("T")
@@ -53,14 +54,15 @@ class OwnThread:
         return found
 
     async def close(self) -> None:
-        """End the connection and the thread."""
-        if self._thread is None or self._loop is None or self._stop is None:
+        """End the connection and the thread, once."""
+        thread, self._thread = self._thread, None
+        if thread is None or self._loop is None or self._stop is None:
             return
         try:
-            await self._call(self._container.close)
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._container.close(), self._loop))
         finally:
             self._loop.call_soon_threadsafe(self._stop.set)
-            await asyncio.to_thread(self._thread.join, JOIN_LIMIT_S)
+            await asyncio.to_thread(thread.join, JOIN_LIMIT_S)
 
     def _started(self) -> asyncio.AbstractEventLoop:
         self._home = asyncio.get_running_loop()
@@ -70,6 +72,8 @@ class OwnThread:
             self._thread.start()
             ready.wait()
         assert self._loop is not None
+        if self._thread is None:
+            raise LinkError("unreachable", f"{self._container.host} is not connected: closed")
         return self._loop
 
     async def _live(self, ready: threading.Event) -> None:
@@ -78,7 +82,8 @@ class OwnThread:
         await self._stop.wait()
 
     async def _call(self, method: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any) -> T:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(method(*args, **kwargs), self._started()))
+        loop = self._started()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(method(*args, **kwargs), loop))
 
     def _hand_over(self, method: Callable[..., object], *args: Any, **kwargs: Any) -> None:
         self._started().call_soon_threadsafe(functools.partial(method, *args, **kwargs))
@@ -102,7 +107,8 @@ class OwnThread:
             while (item := await self._call(following)) is not _END:
                 yield item
         finally:
-            await self._call(end)
+            with contextlib.suppress(LinkError):  # closed meanwhile: it has ended
+                await self._call(end)
 
     def _tell(self, link: Link) -> None:
         if self._home is not None:
