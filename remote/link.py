@@ -123,7 +123,7 @@ class LinkKeeper:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(settings.ping_every_s):
                     return await asyncio.shield(channel.closed)
-            slept = (settings.clock() - wall) - (loop.time() - timer) > settings.wake_jump_s
+            slept = self._slept(wall, timer)
             if not slept and loop.time() - channel.heard_at < settings.ping_every_s:
                 missed = 0
                 self._set("up")
@@ -178,13 +178,27 @@ class LinkKeeper:
             # A one-time code used twice locks accounts: whoever typed it must be there.
             limit_s = None
             self._set("down", f"{self.link.reason.rstrip('.')}. The login asks for a password or code, so reconnect by hand.")
-        try:
-            async with asyncio.timeout(limit_s):
-                await self._by_hand.wait()
-        except TimeoutError:
-            return False
+        by_hand = await self._asked_for(limit_s)
         self._by_hand.clear()
-        return True
+        return by_hand
+
+    async def _asked_for(self, limit_s: float | None) -> bool:
+        """Whether a person asks within ``limit_s``; after a sleep of this machine the wait is over."""
+        loop = asyncio.get_running_loop()
+        due = None if limit_s is None else loop.time() + limit_s
+        while due is None or loop.time() < due:
+            wall, timer = self._settings.clock(), loop.time()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if due is None else min(due - timer, self._settings.ping_every_s)):
+                    return await self._by_hand.wait()
+            if self._slept(wall, timer):
+                break
+        return False
+
+    def _slept(self, wall: float, timer: float) -> bool:
+        """Whether the wall clock has run away from the timer, which stands still while a machine sleeps."""
+        passed_s = asyncio.get_running_loop().time() - timer
+        return self._settings.clock() - wall - passed_s > self._settings.wake_jump_s
 
     def _failed(self, error: LinkError | ContainerError) -> None:
         # A host or workspace that cannot be one does not become one by asking again.

@@ -348,3 +348,20 @@ async def test_what_is_no_host_is_not_dialled_again(quick: Quick) -> None:
         await container.open(persist=True)
     assert (container.link.status, "names no host" in container.link.reason) == ("refused", True)
     await container.close()
+
+
+async def test_after_a_sleep_a_host_that_was_down_is_dialled_at_once(sshd: Sshd, quick: Quick) -> None:
+    slept_s = [0.0]
+
+    def up_after_more_sleep() -> bool:
+        slept_s[0] += 3600.0
+        return container.link.status == "up"
+
+    sshd.stop()
+    settings = quick(sshd, clock=lambda: time.time() + slept_s[0], backoff_first_s=1e6, backoff_most_s=1e6, random=lambda: 1.0)
+    container = Container(sshd.url, settings=settings)
+    with pytest.raises(LinkError):
+        await container.open(persist=True)
+    sshd.start()
+    await until(up_after_more_sleep, "the host to be dialled after the sleep")
+    await container.close()
