@@ -85,7 +85,7 @@ def shell_path(path: str) -> str:
 
 
 def helper_command(python: str, places: Places, marker: str) -> str:
-    return f"exec {shell_path(python)} -I -S {shell_path(places.runner)} serve --marker {marker}"
+    return f"exec {shell_path(python)} -I -S {shell_path(places.runner)} serve --packed --marker {marker}"
 
 
 async def install(connection: Connection, python: str, workspace: str, bundle: Bundle) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The one helper channel: a JSON line out, a JSON line back, many requests at a time.
+"""The one helper channel: a JSON line out, a packed frame of JSON back, many requests at a time.
 
-A reply is a line that holds the channel's marker; whatever stands before the marker (a MOTD, a chatty ``.bashrc``, half a
-line without an end) is noise and passed over.
+A frame is the channel's marker, ``=``, a number of bytes, ``:`` and so many bytes of one zlib stream; whatever stands before
+the marker (a MOTD, a chatty ``.bashrc``, half a line without an end) is noise and passed over.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +27,9 @@ CHUNK_BYTES = 1 << 16
 MAX_REPLY_BYTES = 64 << 20
 STDERR_BYTES = 1 << 14
 REASON_LIMIT_S = 1.0
+HEAD_BYTES = 12
+"""The longest that "=", a frame's length and ":" can be."""
+_HEAD = re.compile(rb"=(\d{1,10}):")
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,58 @@ class Reply:
     result: dict[str, Any]
 
 
+class Unreadable(Exception):
+    """The stream of frames is broken: nothing after this can be read."""
+
+
+class Frames:
+    """Takes the helper's output apart."""
+
+    def __init__(self, marker: bytes) -> None:
+        self._marker = marker
+        self._pending = bytearray()
+        self._unpacker = zlib.decompressobj()
+
+    def feed(self, chunk: bytes) -> Iterator[Any]:
+        """The messages that ``chunk`` completes. Raises Unreadable."""
+        self._pending += chunk
+        while (body := self._next()) is not None:
+            try:
+                yield json.loads(self._unpacked(body))
+            except (zlib.error, ValueError) as error:
+                raise Unreadable(f"{type(error).__name__}: {error}") from error
+
+    def _next(self) -> bytes | None:
+        """The next frame's bytes, once they are all there."""
+        pending, head = self._pending, len(self._marker)
+        while (at := pending.find(self._marker)) >= 0:
+            del pending[:at]
+            found = _HEAD.match(pending, head)
+            if found is None and len(pending) >= head + HEAD_BYTES:
+                # A shell that repeats its command shows the marker too.
+                del pending[:head]
+                continue
+            if found is None:
+                return None
+            length = int(found[1])
+            if length > MAX_REPLY_BYTES:
+                raise Unreadable(f"a reply of more than {MAX_REPLY_BYTES >> 20} MiB")
+            if len(pending) < found.end() + length:
+                return None
+            body = bytes(pending[found.end() : found.end() + length])
+            del pending[: found.end() + length]
+            return body
+        # Noise without an end: keep only what could still be the beginning of a marker.
+        del pending[: max(0, len(pending) - head)]
+        return None
+
+    def _unpacked(self, body: bytes) -> bytes:
+        content = self._unpacker.decompress(body, MAX_REPLY_BYTES)
+        if self._unpacker.unconsumed_tail:
+            raise Unreadable(f"a reply of more than {MAX_REPLY_BYTES >> 20} MiB")
+        return content
+
+
 class HelperChannel:
     """Use `open`. ``closed`` becomes the reason when the helper or the link is gone."""
 
@@ -41,7 +99,7 @@ class HelperChannel:
         self._host = connection.host
         self._connection = connection
         self._process = process
-        self._marker = marker.encode()
+        self._frames = Frames(marker.encode())
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._next_id = 0
         self._errors = b""
@@ -101,24 +159,16 @@ class HelperChannel:
         return f"The channel to {self._host} broke: {error}"
 
     async def _read(self) -> None:
-        pending = bytearray()
         try:
             while chunk := await self._process.stdout.read(CHUNK_BYTES):
                 self.heard_at = asyncio.get_running_loop().time()
-                searched = len(pending)
-                pending += chunk
-                if (end := pending.find(b"\n", searched)) < 0:
-                    if reason := self._overlong(pending):
-                        self._end(reason)
-                        self._process.close()
-                        return
-                    continue
-                while end >= 0:
-                    self._line(bytes(pending[:end]))
-                    del pending[: end + 1]
-                    end = pending.find(b"\n")
+                for message in self._frames.feed(chunk):
+                    self._answered(message)
             await self._process.wait_closed()
             self.exit_code = self._process.exit_status
+        except Unreadable as error:
+            self._end(f"{self._host} sent what cannot be read: {error}.")
+            self._process.close()
         except _ssh_errors() as error:
             self._end(f"The connection to {self._host} ended: {plain(str(error)) or type(error).__name__}")
         else:
@@ -127,23 +177,7 @@ class HelperChannel:
             # Whatever ended the reader, nobody may go on waiting for it.
             self._end(f"The channel to {self._host} is no longer read.")
 
-    def _overlong(self, pending: bytearray) -> str:
-        if self._marker in pending:
-            return (
-                f"{self._host} sent a reply of more than {MAX_REPLY_BYTES >> 20} MiB." if len(pending) > MAX_REPLY_BYTES else ""
-            )
-        # Noise without an end: keep only what could still be the beginning of a marker.
-        del pending[: max(0, len(pending) - len(self._marker))]
-        return ""
-
-    def _line(self, line: bytes) -> None:
-        at = line.find(self._marker)
-        if at < 0:
-            return
-        try:
-            message = json.loads(line[at + len(self._marker) :])
-        except ValueError:
-            return
+    def _answered(self, message: Any) -> None:
         future = self._waiting.pop(message.get("id", 0), None) if isinstance(message, dict) else None
         if future is not None and not future.done():
             future.set_result(message)

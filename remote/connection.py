@@ -196,9 +196,6 @@ class _Dialler:
         resolved = await asyncssh.SSHClientConnectionOptions.construct(
             host=where.host, config=self._config, client_keys=None, known_hosts=None, **given
         )
-        if resolved.config.get("Compression") is None:
-            # Polls resemble each other: with what came before at hand they shrink to a third.
-            given["compression_algs"] = ["zlib@openssh.com", "none"]
         via = via or await self._jumps(getattr(resolved, "tunnel", None), depth)
         hosts = KnownHosts(self._settings.state_dir / "known_hosts", self._others(resolved))
         try:

@@ -221,6 +221,7 @@ class Container:
         ended = False
         probe_due = loop.time()
         while True:
+            begun = loop.time()
             wanted: dict[str, Any] | None = {} if probe_s is not None and loop.time() >= probe_due else None
             try:
                 reply = await self._call("poll", self._of(run_id, **follower.request(wanted)), READ_LIMIT_S)
@@ -240,7 +241,7 @@ class Container:
             # The state may be newer than the files that came with it, so an ended run is read once more.
             ended = news.summary.state in ENDED_STATES
             if not ended:
-                await asyncio.sleep(poll_s)
+                await asyncio.sleep(max(0.0, begun + poll_s - loop.time()))
 
     async def complete(self, run_id: str) -> AsyncIterator[Backlog]:
         """All rows that the run has by now, in pieces, each with how far reading has come: what a thinned picture left out."""

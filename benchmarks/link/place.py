@@ -52,13 +52,10 @@ class Place:
         with (self.home / ".ssh" / "known_hosts").open("a") as file:
             file.write(f"[127.0.0.1]:{port} {self.sshd.public_key()}\n")
 
-    def container(self, port: int, *, probe_first: bool = False, compress: bool = True) -> Container:
+    def container(self, port: int, *, probe_first: bool = False) -> Container:
         """A console's container, through ``port``."""
         self.trust(port)
         config = self.home / ".ssh" / "config"
-        if not compress:
-            config = self.home / ".ssh" / "config-plain"
-            config.write_text("Compression no\n" + (self.home / ".ssh" / "config").read_text())
         known = self.home / ".ssh" / "known_hosts"
         settings = Settings(state_dir=self._folder / "state", ssh_config=config, known_hosts=known)
         url = self.sshd.url.rpartition(":")[0]

@@ -24,6 +24,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     add = commands.add_parser("serve", help="answer requests on stdin until it closes")
     add.add_argument("--marker", default="", help="what every line of an answer begins with")
+    add.add_argument("--packed", action="store_true", help="answer in compressed frames instead of lines")
     for name, text in (("probe", "what Overview shows, as JSON"), ("list", "the runs, as JSON")):
         add = commands.add_parser(name, help=text)
         add.add_argument("workspace", nargs="?", default="~/eagle3")
@@ -53,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "serve":
         from eagle3.runner import serve
 
-        return serve.main(options.marker)
+        return serve.main(options.marker, options.packed)
     if options.command == "nvml":
         from eagle3.runner import gpu
 

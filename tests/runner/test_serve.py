@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -212,3 +213,19 @@ def test_a_launch_over_the_channel_can_be_listed_read_and_stopped(workspace: Pat
     assert channel.result("stop", **place, run_id="r", mode="now", actor="ann")["mode"] == "now"
     wait_for(lambda: channel.result("read", **place, run_id="r")["summary"]["state"] == "stopped")
     assert channel.ask("stop", **place, run_id="other")["error"]["code"] == "not_found"
+
+
+def test_packed_answers_are_frames_of_one_stream_and_resemblance_costs_nothing() -> None:
+    output = io.BytesIO()
+    server = Server(output, "@@", packed=True, handle=lambda verb, args: {"text": "the same again " * 20})
+    for number in range(3):
+        server.answer(server.outcome(number, "hello", {}))
+    frames, unpacker = output.getvalue(), zlib.decompressobj()
+    sizes = []
+    for number in range(3):
+        assert frames.startswith(b"@@=")
+        length, _, frames = frames[3:].partition(b":")
+        sizes.append(int(length))
+        assert json.loads(unpacker.decompress(frames[: sizes[-1]]))["id"] == number
+        frames = frames[sizes[-1] :]
+    assert frames == b"" and max(sizes[1:]) < sizes[0]
