@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from pathlib import Path
@@ -183,3 +184,23 @@ def test_a_log_without_times_says_so(run_dir: Path) -> None:
         logs.log(run_dir, "time", {"name": name, "text": "5m"})
     with pytest.raises(VerbError, match="'x' is not a time"):
         logs.log(run_dir, "time", {"name": name, "text": "x"})
+
+
+@given(content=st.binary(max_size=200), size=st.integers(1, 20))
+def test_a_log_cut_into_chunks_is_the_same_log_and_no_line_is_cut(content: bytes, size: int) -> None:
+    chunks = list(logsearch.in_chunks(io.BytesIO(content), size))
+    assert b"".join(chunks) == content
+    assert all(chunk.endswith(b"\n") for chunk in chunks[:-1])
+
+
+@given(
+    lines=st.lists(st.sampled_from([b"INFO a", b"ERROR b", b"ValueError: c", b"an Error", b"", b"UserWarning: d"]), max_size=30)
+)
+def test_levels_are_the_same_however_the_log_is_cut(lines: list[bytes]) -> None:
+    content = b"".join(line + b"\n" for line in lines)
+    error = logsearch.compiled("level:error", False)
+    expected = [sum(len(x) + 1 for x in lines[:n]) for n, line in enumerate(lines) if error.search(line)]
+    for size in (7, 1000):
+        found = logsearch.search(logsearch.in_chunks(io.BytesIO(content), size), error, 0)
+        assert found["after"] == expected
+        assert found["levels"] == {"error": len(expected), "warn": lines.count(b"UserWarning: d")}
