@@ -32,7 +32,7 @@ from tui.session import Session
 from tui.state import Console
 from tui.themes.palette import THEME
 
-LATER = {"launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen"}
+LATER = {"launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen"}
 """Screens imported when they are first opened: the plots alone cost a third of a second."""
 
 TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
@@ -156,6 +156,18 @@ class ConsoleApp(App[None]):
         if (view := self.console_state.open_run) and view.run_id == message.run_id:
             view.problem = message.text
             self.present()
+
+    def on_log_arrived(self, message: messages.LogArrived) -> None:
+        self._log_screen(message.run_id, lambda screen: screen.arrived(message))
+
+    def on_log_failed(self, message: messages.LogFailed) -> None:
+        self._log_screen(message.run_id, lambda screen: screen.failed(message))
+
+    def _log_screen(self, run_id: str, tell: Callable[[Any], None]) -> None:
+        """News of a log, for the Logs screen: where it still reads that run."""
+        reading = self.console_state.reading
+        if reading is not None and reading.run_id == run_id and self.is_screen_installed("logs"):
+            tell(self.get_screen("logs"))
 
     def on_launched(self, message: messages.Launched) -> None:
         self.console_state.launching = ""

@@ -22,6 +22,7 @@ KEYS: tuple[Key, ...] = (
     Key("3", "go('launch')", "Launch", "choose size, target and machine, and launch", footer=False),
     Key("4", "go('run')", "Run", "the open run: stages, progress, plots, log", footer=False),
     Key("5", "go('runs')", "Runs", "every run of the workspace", footer=False),
+    Key("6", "go('logs')", "Logs", "the logs of the open run, of any length", footer=False),
     Key("p", "pilot", "Pilot", "launch the pilot, after one confirmation"),
     Key("question_mark", "help", "Help", "these keys"),
     Key("e", "export", "Export", "write the screen to an SVG file", footer=False),
@@ -35,6 +36,23 @@ KEYS: tuple[Key, ...] = (
     Key("s", "stop", "Stop", "stop the run: now, or after the next checkpoint", "run"),
     Key("r", "resume", "Resume", "go on with a stopped, failed or lost run", "run"),
     Key("z", "zoom", "Zoom", "show all, only the plots, only the log", "run"),
+    Key("slash", "search", "Search", "search the whole log for a pattern", "logs"),
+    Key("n", "next_match(True)", "Next", "the next match", "logs"),
+    Key("N", "next_match(False)", "Previous", "the match before", "logs", footer=False),
+    Key("exclamation_mark", "errors", "Errors", "the errors of the log, the first one first", "logs"),
+    Key("t", "time", "Time", "go to a time: 10:05, 2h (ago), 2026-11-30 10:05", "logs"),
+    Key("f", "follow", "Follow", "follow the end, or stay put", "logs"),
+    Key("w", "wrap", "Wrap", "fold long lines, or cut them", "logs"),
+    Key("right_square_bracket", "other(1)", "Other log", "the next log: other attempts, servers", "logs"),
+    Key("left_square_bracket", "other(-1)", "Other log", "the log before", "logs", footer=False),
+    Key("g,home", "begin", "Begin", "the beginning of the log", "logs", footer=False),
+    Key("G,end", "end", "End", "the end of the log, and follow it", "logs", footer=False),
+    Key("up,k", "move(-1)", "Up", "a line up", "logs", footer=False),
+    Key("down,j", "move(1)", "Down", "a line down", "logs", footer=False),
+    Key("pageup,ctrl+b", "page(-1)", "Page up", "a page up", "logs", footer=False),
+    Key("pagedown,space", "page(1)", "Page down", "a page down", "logs", footer=False),
+    Key("left", "sideways(-20)", "Left", "back along long lines", "logs", footer=False),
+    Key("right", "sideways(20)", "Right", "along long lines", "logs", footer=False),
     Key("v", "verdict", "Details", "the verdict or the failure in full, with the last events", "run"),
 )
 
@@ -46,6 +64,10 @@ def keys_of(where: str) -> list[Key]:
 
 def key_label(keys: str) -> str:
     """A key as a person writes it."""
-    names = {"question_mark": "?", "enter": "Enter", "escape": "Esc"}
+    names = {
+        "question_mark": "?", "enter": "Enter", "escape": "Esc", "slash": "/", "exclamation_mark": "!",
+        "right_square_bracket": "]", "left_square_bracket": "[", "up": "↑", "down": "↓", "left": "←", "right": "→",
+        "pageup": "PgUp", "pagedown": "PgDn",
+    }  # fmt: skip
     first = keys.split(",")[0]
     return names.get(first, first.replace("ctrl+", "Ctrl+"))

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Progress, Result, RunSummary
 from tui.formats import clean_line
 from tui.ports import LinkView, RunNewsView
+from tui.reading import Reading
 from tui.series import Metrics
 
 T = TypeVar("T")
@@ -143,6 +144,8 @@ class Console:
     probe: Known[Probe | None] = field(default_factory=lambda: Known(None))
     runs: dict[str, Known[RunSummary]] = field(default_factory=dict)
     open_run: RunView | None = None
+    reading: Reading | None = None
+    """The log that is open, of the open run."""
     launching: str = ""
     """run_id of the launch under way; a second one waits until it is answered."""
 
