@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from eagle3.core.launching import launch_request
-from eagle3.core.records import GpuReport, LogFile, LogPage, LogSearch, Probe, RunSummary
+from eagle3.core.records import GpuReport, LogFile, LogPage, LogSearch, NotesText, Probe, RunSummary
 from eagle3.core.spec import RunSpec
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
 from remote.bootstrap import check_workspace, shell_path
@@ -209,6 +209,19 @@ class Container:
     async def log_time(self, run_id: str, name: str, text: str) -> int:
         """The byte of the first line not older than what ``text`` says: "10:05", "2h" (ago), "2026-11-30 10:05"."""
         return int((await self._log(run_id, "time", name=name, text=text))["at"])
+
+    async def notes(self, run_id: str = "") -> NotesText:
+        """NOTES.md of a run, or of the workspace."""
+        return await self._notes(run_id, "read")
+
+    async def save_notes(self, base: str, text: str, run_id: str = "") -> NotesText:
+        """Save ``text``, an edit of ``base``; what others wrote meanwhile stays, and comes back in the answer."""
+        return await self._notes(run_id, "write", base=base, text=text)
+
+    async def _notes(self, run_id: str, op: str, **args: Any) -> NotesText:
+        asked = {"workspace": self.workspace, "run_id": run_id, "op": op, **args}
+        result = (await self._call("notes", asked, READ_LIMIT_S)).result
+        return _shaped(lambda: NotesText.model_validate(result), "notes")
 
     async def _log(self, run_id: str, op: str, **args: Any) -> dict[str, Any]:
         return (await self._call("log", {"workspace": self.workspace, "run_id": run_id, "op": op, **args}, READ_LIMIT_S)).result

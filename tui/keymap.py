@@ -23,6 +23,7 @@ KEYS: tuple[Key, ...] = (
     Key("4", "go('run')", "Run", "the open run: stages, progress, plots, log", footer=False),
     Key("5", "go('runs')", "Runs", "every run of the workspace", footer=False),
     Key("6", "go('logs')", "Logs", "the logs of the open run, of any length", footer=False),
+    Key("7", "go('notes')", "Notes", "what was learnt: NOTES.md of the run and of the workspace", footer=False),
     Key("p", "pilot", "Pilot", "launch the pilot, after one confirmation"),
     Key("question_mark", "help", "Help", "these keys"),
     Key("e", "export", "Export", "write the screen to an SVG file", footer=False),
@@ -53,6 +54,9 @@ KEYS: tuple[Key, ...] = (
     Key("pagedown,space", "page(1)", "Page down", "a page down", "logs", footer=False),
     Key("left", "sideways(-20)", "Left", "back along long lines", "logs", footer=False),
     Key("right", "sideways(20)", "Right", "along long lines", "logs", footer=False),
+    Key("i", "edit", "Edit", "write in the notes; Esc leaves off", "notes"),
+    Key("ctrl+s", "save", "Save", "save what was written; what others wrote meanwhile stays", "notes"),
+    Key("right_square_bracket,left_square_bracket", "other", "Run or workspace", "the other notes", "notes"),
     Key("v", "verdict", "Details", "the verdict or the failure in full, with the last events", "run"),
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from textual.message import Message
 
-from eagle3.core.records import LogFile, LogPage, LogSearch, Probe
+from eagle3.core.records import LogFile, LogPage, LogSearch, NotesText, Probe
 from tui.ports import RunNewsView
 from tui.reading import LogAsk
 from tui.state import LinkState
@@ -98,3 +98,19 @@ class LogFailed(Message):
     def __init__(self, run_id: str, ask: LogAsk, text: str) -> None:
         super().__init__()
         self.run_id, self.ask, self.text = run_id, ask, text
+
+
+class NotesArrived(Message):
+    """The notes of ``run_id`` ("": the workspace's), as read, or as saved where ``saved``."""
+
+    def __init__(self, run_id: str, notes: NotesText, at: float, saved: bool) -> None:
+        super().__init__()
+        self.run_id, self.notes, self.at, self.saved = run_id, notes, at, saved
+
+
+class NotesFailed(Message):
+    """The notes of ``run_id`` could not be read or saved, in one sentence; what was typed is kept."""
+
+    def __init__(self, run_id: str, text: str, saving: bool) -> None:
+        super().__init__()
+        self.run_id, self.text, self.saving = run_id, text, saving

@@ -99,6 +99,14 @@ class Session:
         """Ask about a log; the answer comes as a message. A newer question takes the place of one under way."""
         self._spawn("Reading the log", self._read_log(run_id, ask))
 
+    def read_notes(self, run_id: str) -> None:
+        """Read the notes of a run, or of the workspace with ""."""
+        self._spawn("Reading the notes", self._notes(run_id, None))
+
+    def save_notes(self, run_id: str, base: str, text: str) -> None:
+        """Save an edit of ``base``; what others wrote meanwhile stays."""
+        self._spawn(f"Saving the notes of {run_id or 'the workspace'}", self._notes(run_id, (base, text)))
+
     async def close(self) -> None:
         """End every task and the connection; runs go on."""
         tasks = list(self._tasks.values())
@@ -199,6 +207,15 @@ class Session:
             self._post(messages.LogFailed(run_id, ask, sentence(error)))
         else:
             self._post(messages.LogArrived(run_id, ask, answer, self._clock()))
+
+    async def _notes(self, run_id: str, edit: tuple[str, str] | None) -> None:
+        container = await self._ready()
+        try:
+            found = await (container.save_notes(*edit, run_id) if edit else container.notes(run_id))
+        except (LinkError, ContainerError) as error:
+            self._post(messages.NotesFailed(run_id, sentence(error), edit is not None))
+        else:
+            self._post(messages.NotesArrived(run_id, found, self._clock(), edit is not None))
 
     async def _launch(self, spec: RunSpec, run_id: str, resume: bool) -> None:
         container = await self._ready()

@@ -54,6 +54,39 @@ class LinkState:
 
 
 @dataclass
+class NotesView:
+    """Notes as last read (``base``) and as typed here (``text``)."""
+
+    base: str = ""
+    text: str = ""
+    at: float | None = None
+    problem: str = ""
+    not_saved: str = ""
+    """Why the last save failed."""
+    saving: str | None = None
+    """The text on its way, None where nothing is being saved."""
+    conflicts: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether something was typed that is not saved."""
+        return self.text != self.base
+
+    def take(self, text: str, at: float, saved: bool, conflicts: int = 0) -> None:
+        """What was read or saved. What was typed since stays, as an edit of what was sent."""
+        self.at, self.problem = at, ""
+        if saved and self.saving is not None:
+            sent, self.saving, self.conflicts, self.not_saved = self.saving, None, conflicts, ""
+            if self.text == sent:
+                self.base = self.text = text
+            else:
+                self.base = sent
+            return
+        if not self.changed:
+            self.base = self.text = text
+
+
+@dataclass
 class RunView:
     """Everything known of the run on the Run screen, gathered from increments."""
 
@@ -146,6 +179,8 @@ class Console:
     open_run: RunView | None = None
     reading: Reading | None = None
     """The log that is open, of the open run."""
+    notes: dict[str, NotesView] = field(default_factory=dict)
+    """Notes by run_id, the workspace's under ""; what was typed and not saved is in them."""
     launching: str = ""
     """run_id of the launch under way; a second one waits until it is answered."""
 

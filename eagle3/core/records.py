@@ -206,6 +206,16 @@ class LogSearch(Record):
     scanned: int = 0
 
 
+class NotesText(Record):
+    """NOTES.md of a run or a workspace. After a save ``merged`` says that others had written meanwhile, and
+    ``conflicts`` in how many places both sides had changed the same lines (both versions stay)."""
+
+    text: str = ""
+    t: float | None = None
+    merged: bool = False
+    conflicts: int = 0
+
+
 class Result(Record):
     """``result.json``, and the last line of ``make demo``."""
 

@@ -1,6 +1,6 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, list, launch, read, stop, gpu, http, log. Arguments and answers are plain JSON.
+Verbs: hello, probe, list, launch, read, stop, gpu, http, log, notes. Arguments and answers are plain JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from eagle3 import __version__
-from eagle3.runner import gpu, host, increments, logs, rundir, state, vllm
+from eagle3.runner import gpu, host, increments, logs, notes, rundir, state, vllm
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
 from eagle3.runner import stop as stopping
@@ -22,7 +22,7 @@ __all__ = ["LIMITS_S", "VerbError", "handle"]
 
 LIMITS_S = {
     "hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "read": 30.0, "stop": 20.0, "gpu": 15.0, "http": 60.0,
-    "log": 30.0,
+    "log": 30.0, "notes": 20.0,
 }  # fmt: skip
 """Seconds after which the channel answers that a verb has not answered."""
 
@@ -131,6 +131,11 @@ def _log(args: Args) -> Dict[str, Any]:
     return logs.log(_existing(args), str(args["op"]), args)
 
 
+def _notes(args: Args) -> Dict[str, Any]:
+    folder = _existing(args) if args.get("run_id") else rundir.workspace_path(args["workspace"])
+    return notes.notes(folder, str(args["op"]), args)
+
+
 _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "hello": _hello,
     "probe": _probe,
@@ -141,4 +146,5 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "gpu": _gpu,
     "http": _http,
     "log": _log,
+    "notes": _notes,
 }

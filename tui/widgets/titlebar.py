@@ -19,6 +19,7 @@ TABS = (
     ("4", "run", "Run"),
     ("5", "runs", "Runs"),
     ("6", "logs", "Logs"),
+    ("7", "notes", "Notes"),
 )
 
 

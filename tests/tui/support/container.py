@@ -21,6 +21,7 @@ from eagle3.core.records import (
     LogPage,
     LogSearch,
     MetricRow,
+    NotesText,
     Probe,
     Progress,
     Result,
@@ -28,7 +29,7 @@ from eagle3.core.records import (
     VllmServer,
 )  # fmt: skip
 from eagle3.core.spec import RunSpec
-from eagle3.runner import logs
+from eagle3.runner import logs, notes
 from eagle3.runner.errors import VerbError
 from remote.ask import Ask
 from remote.errors import ContainerError, LinkError
@@ -199,6 +200,14 @@ class FakeContainer:
             return logs.log(self.root / run_id, op, args)
         except VerbError as error:
             raise ContainerError(error.code, error.text, error.remedy) from error
+
+    async def notes(self, run_id: str = "") -> NotesText:
+        self._check()
+        return NotesText.model_validate(notes.notes(self.root / run_id, "read", {}))
+
+    async def save_notes(self, base: str, text: str, run_id: str = "") -> NotesText:
+        self._check()
+        return NotesText.model_validate(notes.notes(self.root / run_id, "write", {"base": base, "text": text}))
 
     async def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncIterator[News]:
         seen = {"metrics.jsonl": 0, "events.jsonl": 0, "run.log": 0}
