@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 
 from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Progress, Result, RunSummary
 from tui.formats import clean_line
+from tui.plotting.series import Metrics
 from tui.ports import LinkView, RunNewsView
 from tui.reading import Reading
-from tui.series import Metrics
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eagle3.core.records import MetricRow
-from tui.series import Metrics, number, segments, thin
+from tui.plotting.series import Metrics, number, segments, thin
 
 NAN = math.nan
 

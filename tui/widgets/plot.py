@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rich.text import Text
 from textual_plotext import PlotextPlot
 
-from tui.series import Point, segments, thin
+from tui.plotting.series import Point, segments, thin
 from tui.themes.palette import BACKGROUND, MUTED
 
 REDRAW_S = 2.0
