@@ -37,6 +37,22 @@ KEYS: tuple[Key, ...] = (
     Key("s", "stop", "Stop", "stop the run: now, or after the next checkpoint", "run"),
     Key("r", "resume", "Resume", "go on with a stopped, failed or lost run", "run"),
     Key("z", "zoom", "Zoom", "show all, only the plots, only the log", "run"),
+    Key("plus,equals_sign", "look('in')", "Zoom in", "plots: half as much, around the cursor or the end", "run", False),
+    Key("minus", "look('out')", "Zoom out", "plots: twice as much", "run", False),
+    Key("less_than_sign", "look('back')", "Back", "plots: earlier", "run", False),
+    Key("greater_than_sign", "look('on')", "On", "plots: later; at the end they follow again", "run", False),
+    Key("0", "look('all')", "All", "plots: everything", "run", False),
+    Key("h", "look('hour')", "Hour", "plots: the last hour", "run", False),
+    Key("t", "look('axis')", "Time", "plots: time or step on the axis", "run", False),
+    Key("l", "look('log')", "Log axis", "plots: logarithmic axis", "run", False),
+    Key("o", "look('smooth')", "Smooth", "plots: smoother; the raw line stays, faint", "run", False),
+    Key("k", "look('clip')", "Clip", "plots: outliers do not stretch the axis", "run", False),
+    Key("b", "look('blocks')", "Blocks", "plots: braille dots or blocks", "run", False),
+    Key("left_square_bracket", "look('cursor_back')", "Cursor", "plots: read the values one column before", "run", False),
+    Key("right_square_bracket", "look('cursor_on')", "Cursor", "plots: read the values one column on", "run", False),
+    Key("c", "look('no_cursor')", "No cursor", "plots: put the cursor away", "run", False),
+    Key("m", "other_figure(1)", "Figure", "right plot: length, learning rate, gradient norm, tokens/s …", "run"),
+    Key("M", "other_figure(-1)", "Figure", "right plot: the figure before", "run", False),
     Key("slash", "search", "Search", "search the whole log for a pattern", "logs"),
     Key("n", "next_match(True)", "Next", "the next match", "logs"),
     Key("N", "next_match(False)", "Previous", "the match before", "logs", footer=False),
@@ -70,7 +86,8 @@ def key_label(keys: str) -> str:
     """A key as a person writes it."""
     names = {
         "question_mark": "?", "enter": "Enter", "escape": "Esc", "slash": "/", "exclamation_mark": "!",
-        "right_square_bracket": "]", "left_square_bracket": "[", "up": "↑", "down": "↓", "left": "←", "right": "→",
+        "right_square_bracket": "]", "left_square_bracket": "[", "plus": "+", "minus": "-",
+        "less_than_sign": "<", "greater_than_sign": ">", "up": "↑", "down": "↓", "left": "←", "right": "→",
         "pageup": "PgUp", "pagedown": "PgDn",
     }  # fmt: skip
     first = keys.split(",")[0]

@@ -35,7 +35,7 @@ class View:
             return everything
         low, high = self.window
         if self.follow:
-            return everything[1] - (high - low), everything[1]
+            return max(everything[0], everything[1] - (high - low)), everything[1]
         return low, high
 
     def zoomed(self, factor: float, everything: Range) -> View:
@@ -60,11 +60,9 @@ class View:
         window = _inside((low + share * (high - low), high + share * (high - low)), everything)
         return replace(self, window=window, follow=window[1] >= everything[1] and share > 0)
 
-    def last(self, width: float, everything: Range) -> View:
+    def last(self, width: float) -> View:
         """The newest ``width`` of the axis, following."""
-        if width >= everything[1] - everything[0]:
-            return replace(self, window=None, follow=True)
-        return replace(self, window=(everything[1] - width, everything[1]), follow=True)
+        return replace(self, window=(0.0, width), follow=True)
 
     def all(self) -> View:
         return replace(self, window=None, follow=True)

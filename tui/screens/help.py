@@ -37,6 +37,7 @@ MEANINGS = {
 LEGEND = (
     "lines are training",
     "dots are held-out prompts",
+    "upright lines are checkpoints (faint), resumes (grey) and guards (amber)",
     "colours of the acceptance are the positions 1, 2, 3 of the draft",
 )
 
