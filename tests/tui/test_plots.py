@@ -49,7 +49,7 @@ async def test_every_figure_axis_scale_and_smoothing_is_drawn(container: FakeCon
             await pilot.press("m")
             await until_seen(pilot, FIGURES[name].title if name != "loss" else "Loss")
         loss = pilot.app.screen.query_one("#loss", MetricPlot)
-        for key, words in (("l", "log axis"), ("o", "smoothed 0.6"), ("k", "outliers cut"), ("t", ""), ("b", "")):
+        for key, words in (("l", "log"), ("o", "smooth 0.6"), ("k", "clipped"), ("t", ""), ("b", "")):
             before = loss.builds
             await pilot.press(key)
             await until(pilot, lambda before=before: loss.builds > before, "the plot")  # type: ignore[misc]

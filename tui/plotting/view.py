@@ -89,11 +89,11 @@ class View:
         if self.window is not None:
             parts.append("zoomed" if self.follow else "zoomed, stays put")
         if self.log:
-            parts.append("log axis")
+            parts.append("log")
         if self.smoothing:
-            parts.append(f"smoothed {self.smoothing:g}")
+            parts.append(f"smooth {self.smoothing:g}")
         if self.clip:
-            parts.append("outliers cut")
+            parts.append("clipped")
         return ", ".join(parts)
 
 
