@@ -88,7 +88,7 @@ class RunNews:
     thinned: Thinned | None = None
     """Set while what was told of the rows is thinned; `Container.complete` brings them all."""
     log_skipped_bytes: int = 0
-    """Bytes of the log before the first one told; `Container.log_before` brings them."""
+    """Bytes of the log before the first one told; `Container.log_page` brings them."""
     probe: Probe | None = None
     """The container itself, where it was asked for and has answered."""
 

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
@@ -88,7 +88,9 @@ class OwnThread:
     def _hand_over(self, method: Callable[..., object], *args: Any, **kwargs: Any) -> None:
         self._started().call_soon_threadsafe(functools.partial(method, *args, **kwargs))
 
-    async def _iterate(self, method: Callable[..., AsyncIterator[T]], *args: Any, **kwargs: Any) -> AsyncIterator[T]:
+    async def _iterate(
+        self, method: Callable[..., AsyncGenerator[T, None]], *args: Any, **kwargs: Any
+    ) -> AsyncGenerator[T, None]:
         items: Any = method(*args, **kwargs)
         step: asyncio.Task[Any] | None = None
 

@@ -30,6 +30,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         add.add_argument("workspace", nargs="?", default="~/eagle3")
     commands.add_parser("gpu", help="the GPUs, as JSON")
     commands.add_parser("nvml", help=argparse.SUPPRESS)
+    commands.add_parser("logsearch", help=argparse.SUPPRESS)
     add = commands.add_parser("supervise", help="watch over one attempt of a run")
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int)
@@ -59,6 +60,10 @@ def _run(options: argparse.Namespace) -> int:
         from eagle3.runner import gpu
 
         return gpu.nvml_main()
+    if options.command == "logsearch":
+        from eagle3.runner import logsearch
+
+        return logsearch.main()
     if options.command == "supervise":
         return _supervise(options)
     if options.command == "end":

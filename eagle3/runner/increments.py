@@ -78,31 +78,6 @@ def read(
         os.close(descriptor)
 
 
-def earlier(run_dir: Path, name: str, before: int, max_bytes: int, token: Optional[Token]) -> Dict[str, Any]:
-    """The lines of a file that end at the offset ``before``: ``{"text","start","reset"}``, at most ``max_bytes`` of them.
-
-    ``start`` is where they begin: asking again with it as ``before`` goes on towards the beginning, which is reached at 0.
-    ``token``, where one is given, names the file meant; ``reset`` says that it is there no more.
-    """
-    limit = max(1, min(int(max_bytes), LIMIT_BYTES))
-    descriptor = _open(run_dir, name)
-    if descriptor is None:
-        return {"text": "", "start": 0, "reset": True}
-    try:
-        status = os.fstat(descriptor)
-        if before > status.st_size or (token is not None and _offset(descriptor, status, token) is None):
-            return {"text": "", "start": 0, "reset": True}
-        start = max(0, before - limit)
-        if start:
-            begun = _line_start(descriptor, start, before)
-            # A line longer than a reply comes in pieces.
-            start = begun if begun < before else start
-        text = _pread(descriptor, before - start, start).decode("utf-8", "replace")
-        return {"text": text, "start": start, "reset": False}
-    finally:
-        os.close(descriptor)
-
-
 def _open(run_dir: Path, name: str) -> Optional[int]:
     """A descriptor of a file of the run; None where it is missing."""
     try:

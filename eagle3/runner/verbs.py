@@ -1,6 +1,6 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, list, launch, read, poll, earlier, stop, gpu, http. Arguments and answers are plain JSON.
+Verbs: hello, probe, list, launch, read, poll, stop, gpu, http, log, notes. Arguments and answers are plain JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
 from eagle3 import __version__
-from eagle3.runner import gpu, host, increments, polling, rundir, state, vllm
+from eagle3.runner import gpu, host, logs, notes, polling, rundir, state, vllm
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
 from eagle3.runner import stop as stopping
@@ -21,8 +21,8 @@ from eagle3.runner.errors import VerbError, from_os_error
 __all__ = ["LIMITS_S", "VerbError", "handle"]
 
 LIMITS_S = {
-    "hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "read": 30.0, "poll": 30.0, "earlier": 30.0, "stop": 20.0,
-    "gpu": 15.0, "http": 60.0,
+    "hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "read": 30.0, "poll": 30.0, "stop": 20.0, "gpu": 15.0,
+    "http": 60.0, "log": 30.0, "notes": 20.0,
 }  # fmt: skip
 """Seconds after which the channel answers that a verb has not answered."""
 
@@ -108,11 +108,6 @@ def _run_of(args: Args) -> Optional[Path]:
     return _existing(args) if args.get("run_id") else None
 
 
-def _earlier(args: Args) -> Dict[str, Any]:
-    max_bytes = int(args.get("max_bytes") or increments.DEFAULT_MAX_BYTES)
-    return increments.earlier(_existing(args), str(args["name"]), int(args["before"]), max_bytes, args.get("token"))
-
-
 def _stop(args: Args) -> Dict[str, Any]:
     return stopping.stop(_existing(args), args.get("mode") or "now", str(args.get("actor") or ""), args.get("grace_s"))
 
@@ -133,6 +128,15 @@ def _http(args: Args) -> Dict[str, Any]:
     return {"status": status, "text": body.decode("utf-8", "replace"), "took_s": time.monotonic() - begun}
 
 
+def _log(args: Args) -> Dict[str, Any]:
+    return logs.log(_existing(args), str(args["op"]), args)
+
+
+def _notes(args: Args) -> Dict[str, Any]:
+    folder = _existing(args) if args.get("run_id") else rundir.workspace_path(args["workspace"])
+    return notes.notes(folder, str(args["op"]), args)
+
+
 _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "hello": _hello,
     "probe": _probe,
@@ -140,8 +144,9 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "launch": _launch,
     "read": _read,
     "poll": _poll,
-    "earlier": _earlier,
     "stop": _stop,
     "gpu": _gpu,
     "http": _http,
+    "log": _log,
+    "notes": _notes,
 }

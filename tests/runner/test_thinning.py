@@ -160,19 +160,17 @@ def test_a_short_backlog_is_not_thinned(run_dir: Path) -> None:
     assert increments.read(run_dir, "metrics.jsonl", None, 1 << 20, False, False, thin=2)["text"].encode() == content
 
 
-def test_a_long_log_is_read_from_near_its_end_and_backwards_on_demand(run_dir: Path) -> None:
-    lines = [f"line {number} äöü" for number in range(2_000)]
-    content = "".join(f"{line}\n" for line in lines).encode()
+def test_a_long_log_is_read_from_near_its_end_and_goes_on_from_there(run_dir: Path) -> None:
+    content = "".join(f"line {number} äöü\n" for number in range(2_000)).encode()
     (run_dir / "a.log").write_bytes(content)
     found = increments.read(run_dir, "a.log", None, 1 << 20, False, False, tail_bytes=1_000)
-    tail, before = found["text"], found["skipped_bytes"]
-    assert 900 < len(tail.encode()) <= 1_000 and before + len(tail.encode()) == len(content)
-    whole = tail
-    while before:
-        piece = increments.earlier(run_dir, "a.log", before, 700, found["token"])
-        assert not piece["reset"] and len(piece["text"].encode()) <= 700
-        whole, before = piece["text"] + whole, piece["start"]
-    assert whole.encode() == content
+    tail = found["text"].encode()
+    assert 900 < len(tail) <= 1_000 and content.endswith(tail) and found["skipped_bytes"] + len(tail) == len(content)
+    assert found["text"].startswith("line ")
+    with (run_dir / "a.log").open("a") as file:
+        file.write("more\n")
+    again = increments.read(run_dir, "a.log", found["token"], 1 << 20, False, False, tail_bytes=1_000)
+    assert again["text"] == "more\n" and "skipped_bytes" not in again
 
 
 def test_a_short_log_and_one_without_lines_are_read_too(run_dir: Path) -> None:
@@ -181,12 +179,3 @@ def test_a_short_log_and_one_without_lines_are_read_too(run_dir: Path) -> None:
     (run_dir / "a.log").write_bytes(b"\r50%" * 1000)
     found = increments.read(run_dir, "a.log", None, 100, False, True, tail_bytes=50)
     assert found["skipped_bytes"] == 3_950 and len(found["text"]) == 50
-    assert increments.earlier(run_dir, "a.log", 3_950, 100, None)["start"] == 3_850
-
-
-def test_what_lay_before_in_a_log_that_was_replaced_is_said_to_be_gone(run_dir: Path) -> None:
-    (run_dir / "a.log").write_bytes(b"one\n" * 1000)
-    token = increments.read(run_dir, "a.log", None, 100, False, False, tail_bytes=50)["token"]
-    (run_dir / "a.log").write_bytes(b"two\n" * 2000)
-    assert increments.earlier(run_dir, "a.log", 400, 100, token) == {"text": "", "start": 0, "reset": True}
-    assert increments.earlier(run_dir, "b.log", 400, 100, None)["reset"]
