@@ -109,13 +109,16 @@ async def _poll(place: Place, line: FaultProxy, rounds: int) -> Figures:
     async with place.container(line.port) as container:
         follower = Follower()
         for _ in range(rounds + 1):
-            arguments = {"workspace": container.workspace, "run_id": RUN_ID, **follower.request({})}
             before, begun = line.turns, time.perf_counter()
-            reply = await container.ask("poll", arguments)
+            probe = progress = None
+            while probe is None:  # on a busy machine the GPUs may be late, and then it is more than one
+                arguments = {"workspace": container.workspace, "run_id": RUN_ID, **follower.request({})}
+                reply = await container.ask("poll", arguments)
+                news = follower.apply(reply.result, reply.now)
+                probe, progress = news.probe, news.progress
             took.append(time.perf_counter() - begun)
             turns.append(line.turns - before)
-            news = follower.apply(reply.result, reply.now)
-            if news.probe is None or len(news.probe.gpu.gpus) != 8 or news.progress is None:
+            if len(probe.gpu.gpus) != 8 or not probe.disks or not probe.vllm or progress is None:
                 raise RuntimeError("the poll is not full")
             await asyncio.sleep(0.3)
     return {

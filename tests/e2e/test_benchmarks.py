@@ -1,0 +1,44 @@
+"""The benchmarks work: measured quickly, which says nothing about the figures, but all of them are there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.figures import Figure
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 110
+
+
+@pytest.mark.slow
+def test_the_link_is_measured_and_written_down(tmp_path: Path) -> None:
+    written = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "benchmarks", "link", "--quick", "--json", str(written)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(written.read_text())["link"]
+    targets = {title: figure["target"] for title, figure in figures.items() if figure["target"]}
+    assert targets == {
+        "connect and full probe at 100 ms": "<= 1.3",
+        "times faster than five ssh commands": ">= 3",
+        "round trips of a full poll": "<= 1",
+        "24 h at 1 Hz, towards the console": "<= 40",
+    }
+    for title, figure in figures.items():
+        assert set(figure) == {"value", "unit", "target", "n", "spread"}
+        assert figure["value"] > 0 and figure["unit"] and figure["n"] >= 1, title
+        assert title[:20] in done.stdout
+
+
+def test_a_figure_is_the_median_and_passes_or_misses_its_target() -> None:
+    figure = Figure.of([3.0, 1.0, 2.0], "s", "<= 2")
+    assert (figure.value, figure.n, figure.spread, figure.met) == (2.0, 3, (1.0, 3.0), True)
+    assert Figure(1.9, "×", ">= 2").met is False
+    assert Figure(1.0, "s").met is None
+    with pytest.raises(ValueError, match="is no target"):
+        _ = Figure(1.0, "s", "about 2").met
