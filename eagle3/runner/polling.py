@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from eagle3.runner import delta, increments, probe, state
 from eagle3.runner.errors import VerbError
 
-PATIENCE_S = 1.0
+PATIENCE_S = 2.0
 """A driver or a server that hangs must not hold up the rows: what takes longer comes with a later poll."""
 
 Json = Dict[str, Any]

@@ -37,26 +37,29 @@ def _described(run_dir: Path, now: float) -> Dict[str, Any]:
 def probe(workspace: str, paths: Iterable[str] = (), urls: Iterable[str] = ()) -> Dict[str, Any]:
     """The shape of ``core.records.Probe``. Its parts are asked at the same time; none can hold up the others for long."""
     place = str(rundir.workspace_path(workspace))
-    try:
-        runs = list_runs(workspace)
-    except PermissionError as error:
-        raise VerbError("permission", f"{place} may not be read by this user.", "Choose another workspace.") from error
-    live = vllm.live([Path(s["run_dir"]) for s in runs], runs)
     shared = [path for path in ("/tmp", "/dev/shm") if os.path.isdir(path)]  # noqa: PTH112 - a plain question
-    answers = host.in_parallel(
-        [
-            gpu.report,
-            lambda: {"found": host.disks([place, *paths, *shared])},
-            lambda: {"found": vllm.servers(live, urls)},
-        ],
-        2 * gpu.DEADLINE_S + 1,
+
+    def runs_and_servers() -> Dict[str, Any]:
+        try:
+            runs = list_runs(workspace)
+        except PermissionError:
+            return {"runs": None, "servers": []}
+        live = vllm.live([Path(s["run_dir"]) for s in runs], runs)
+        return {"runs": runs, "servers": vllm.servers(live, urls)}
+
+    # The GPUs take longest, so they are asked first.
+    cards, disks, found = host.in_parallel(
+        [gpu.report, lambda: {"found": host.disks([place, *paths, *shared])}, runs_and_servers], 2 * gpu.DEADLINE_S + 1
     )
-    cards, disks, servers = answers
+    if found is None:
+        raise VerbError("busy", f"{place} did not answer in time.", "Its disk may hang; ask again, or look there by hand.")
+    if found["runs"] is None:
+        raise VerbError("permission", f"{place} may not be read by this user.", "Choose another workspace.")
     return {
         "now": time.time(),
         "host": host.facts(),
         "gpu": cards or {"status": "unknown", "text": "The GPUs did not answer in time.", "source": "", "driver": "", "gpus": []},
         "disks": (disks or {"found": []})["found"],
-        "vllm": (servers or {"found": []})["found"],
-        "runs": runs,
+        "vllm": found["servers"],
+        "runs": found["runs"],
     }

@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 import zlib
 from typing import Any, BinaryIO, Callable, Dict
 
@@ -106,6 +105,8 @@ class Server:
         except VerbError as error:
             failure = error
         except Exception as error:  # noqa: BLE001 - the channel outlives a defect in one verb, and reports it
+            import traceback  # with what it needs a twentieth of a helper's start
+
             where = traceback.format_exc(limit=-4)
             failure = VerbError("failed", f"The verb {verb} met a defect: {type(error).__name__}: {error}", "Report it.", where)
         return {"id": number, "ok": False, "now": self._clock(), "error": failure.as_dict()}
