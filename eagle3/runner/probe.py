@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List
 
 from eagle3.runner import gpu, host, rundir, state, vllm
-from eagle3.runner.errors import VerbError
+from eagle3.runner.errors import VerbError, from_os_error
 
 
 def list_runs(workspace: str) -> List[Dict[str, Any]]:
@@ -42,8 +42,8 @@ def probe(workspace: str, paths: Iterable[str] = (), urls: Iterable[str] = ()) -
     def runs_and_servers() -> Dict[str, Any]:
         try:
             runs = list_runs(workspace)
-        except PermissionError:
-            return {"runs": None, "servers": []}
+        except OSError as error:
+            return {"error": error}
         live = vllm.live([Path(s["run_dir"]) for s in runs], runs)
         return {"runs": runs, "servers": vllm.servers(live, urls)}
 
@@ -53,8 +53,10 @@ def probe(workspace: str, paths: Iterable[str] = (), urls: Iterable[str] = ()) -
     )
     if found is None:
         raise VerbError("busy", f"{place} did not answer in time.", "Its disk may hang; ask again, or look there by hand.")
-    if found["runs"] is None:
+    if isinstance(found.get("error"), PermissionError):
         raise VerbError("permission", f"{place} may not be read by this user.", "Choose another workspace.")
+    if "error" in found:
+        raise from_os_error(found["error"], f"looking for runs in {place}")
     return {
         "now": time.time(),
         "host": host.facts(),
