@@ -1,69 +1,48 @@
-"""The command line in the container: ``eagle3 run|resume|stop|status|ls|spec|target``. Thin: it asks the runner.
+"""The command line in the container: ``eagle3 run|resume|fork|stop|status|ls|spec|target|…``. Thin: it asks the runner.
 
 Exit codes: 0 fine, 1 a run failed, 2 wrong usage. Nothing here imports torch; the worker does, in its own process.
 """
 
 from __future__ import annotations
 
-import getpass
 import json
 import secrets
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from eagle3.commands import spec as spec_commands
+from eagle3.commands.common import (
+    DEFAULT_WORKSPACE,
+    EXIT_FAILED,
+    EXIT_USAGE,
+    Json,
+    Machine,
+    Overrides,
+    RunId,
+    Size,
+    Target,
+    Workspace,
+    actor,
+    ask,
+    directory,
+    fail,
+    spec_of,
+    summary_of,
+)
 from eagle3.core.launching import launch_request, new_run_id
-from eagle3.core.presets import SpecError, parse_override, resolve
+from eagle3.core.presets import SpecError
 from eagle3.core.records import LIVE_STATES, RunSummary
 from eagle3.core.spec import RunSpec
 from eagle3.core.wording import STATE_WORDS, progress_line, result_of
 
-if TYPE_CHECKING:
-    from eagle3.runner.errors import VerbError
-
-EXIT_FAILED, EXIT_USAGE = 1, 2
-
 HELP = "Start, stop and read runs on this machine. Exit codes: 0 fine, 1 a run failed, 2 wrong usage."
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=HELP)
-
-Json = Annotated[bool, typer.Option("--json", help="print JSON")]
-Workspace = Annotated[str, typer.Option(help="folder that holds the runs")]
-RunId = Annotated[str, typer.Argument(help="run id, as `eagle3 ls` shows it")]
-Size = Annotated[str, typer.Option(help="preset of numbers")]
-Target = Annotated[str, typer.Option(help="preset of the target model")]
-Machine = Annotated[str, typer.Option(help="preset of the machine")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="override a field; repeatable")]
-
-PATH_FIELDS = frozenset({"data.prompts", "target.model"})
-
-DEFAULT_WORKSPACE = "~/eagle3"
-
-
-def fail(text: str, code: int = EXIT_FAILED, *, as_json: bool = False) -> typer.Exit:
-    """Say one sentence on stderr (and as JSON on stdout where asked) and give back the exit."""
-    typer.echo(text, err=True)
-    if as_json:
-        typer.echo(json.dumps({"error": text}))
-    return typer.Exit(code)
-
-
-def spec_of(size: str, target: str, machine: str, overrides: list[str] | None, *, as_json: bool, **more: Any) -> RunSpec:
-    try:
-        pairs = {field: from_here(field, value) for field, value in map(parse_override, overrides or [])}
-        return resolve(size, target, machine, {**more, **pairs})
-    except SpecError as error:
-        raise fail(str(error), EXIT_USAGE, as_json=as_json) from error
-
-
-def from_here(field: str, value: Any) -> Any:
-    """A path of this command line, made absolute: the worker runs in another folder."""
-    if field in PATH_FIELDS and isinstance(value, str) and not value.startswith("~") and Path(value).exists():
-        return str(Path(value).absolute())
-    return value
+app.add_typer(spec_commands.app, name="spec")
 
 
 @app.command()
@@ -148,19 +127,6 @@ def list_runs(workspace: Workspace = DEFAULT_WORKSPACE, as_json: Json = False) -
 
 
 @app.command()
-def spec(
-    size: Size = "pilot",
-    target: Target = "smollm2-135m",
-    machine: Machine = "cpu",
-    overrides: Overrides = None,
-    as_json: Json = False,
-) -> None:
-    """The resolved RunSpec, as a run would be started with it."""
-    resolved = spec_of(size, target, machine, overrides, as_json=as_json)
-    typer.echo(resolved.model_dump_json() if as_json else resolved.to_toml())
-
-
-@app.command()
 def target(name: Annotated[str, typer.Argument(help="preset of the target model")]) -> None:
     """Bring a target onto this machine, once."""
     from eagle3.targets import TargetError, obtain
@@ -227,47 +193,6 @@ def follow(run_dir: Path, *, as_json: bool, every_s: float = 5.0) -> None:
     if summary.state != "finished":
         typer.echo(f"Its log: {run_dir / 'attempts' / str(summary.attempt) / 'run.log'}", err=True)
         raise typer.Exit(EXIT_FAILED)
-
-
-def directory(workspace: str, run_id: str, *, as_json: bool) -> Path:
-    """A run's folder; ends the command with one sentence where there is none."""
-    from eagle3.runner import rundir
-    from eagle3.runner.errors import VerbError
-
-    try:
-        path = rundir.run_path(workspace, run_id)
-    except VerbError as error:
-        raise refused(error, as_json=as_json) from error
-    if not path.is_dir():
-        raise fail(f"There is no run {run_id} in {workspace}; `eagle3 ls` shows the runs.", as_json=as_json)
-    return Path(path)
-
-
-def ask(verb: str, args: dict[str, Any], *, as_json: bool) -> dict[str, Any]:
-    """The runner's answer; ends the command with its sentence and the next step where it refuses."""
-    from eagle3.runner import verbs
-
-    try:
-        return verbs.handle(verb, args)
-    except verbs.VerbError as error:
-        raise refused(error, as_json=as_json) from error
-
-
-def refused(error: VerbError, *, as_json: bool) -> typer.Exit:
-    """What the runner refuses, with its remedy: exit code 2 where the command was wrong, 1 otherwise."""
-    code = EXIT_USAGE if error.code == "usage" else EXIT_FAILED
-    return fail(f"{error.text} {error.remedy}".strip(), code, as_json=as_json)
-
-
-def summary_of(run_dir: Path) -> RunSummary:
-    from eagle3.runner import state
-
-    return RunSummary.model_validate(state.summary(run_dir, time.time()))
-
-
-def actor() -> str:
-    """Who is asking, for events and records."""
-    return getpass.getuser()
 
 
 def main() -> None:

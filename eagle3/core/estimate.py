@@ -206,7 +206,7 @@ def _problems(spec: RunSpec) -> list[str]:
     if memory and spec.target.weights_bytes > 0.95 * memory:
         found.append(
             f"{spec.target.name} has {bytes_label(spec.target.weights_bytes)} of weights, and the "
-            f"{len(spec.devices.extract)} GPUs of devices.extract have {bytes_label(memory)} of memory; name more GPUs or another machine."
+            f"{len(spec.devices.extract)} GPUs of devices.extract have {bytes_label(memory)}; name more GPUs or another machine."
         )
     return found
 

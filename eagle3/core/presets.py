@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from eagle3.core.spec import RunSpec
 
@@ -63,6 +63,39 @@ def resolve(size: str, target: str, machine: str, overrides: Mapping[str, Any] |
         return RunSpec.model_validate(merged)
     except ValidationError as error:
         raise SpecError(explain(error)) from error
+
+
+def override(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
+    """A spec with some fields (dotted keys) changed. Raises SpecError as ``resolve`` does."""
+    table = spec.model_dump()
+    for key, value in changes.items():
+        _set(table, key, value)
+    try:
+        return RunSpec.model_validate(table)
+    except ValidationError as error:
+        raise SpecError(explain(error)) from error
+
+
+def flat(spec: RunSpec) -> dict[str, Any]:
+    """Every field by its dotted name; free tables (environments) are one field each."""
+    found: dict[str, Any] = {}
+
+    def walk(part: BaseModel, prefix: str) -> None:
+        for name in type(part).model_fields:
+            value = getattr(part, name)
+            if isinstance(value, BaseModel):
+                walk(value, f"{prefix}{name}.")
+            else:
+                found[f"{prefix}{name}"] = value
+
+    walk(spec, "")
+    return found
+
+
+def difference(one: RunSpec, other: RunSpec) -> dict[str, tuple[Any, Any]]:
+    """The fields in which two specs differ: dotted name → the value in each."""
+    left, right = flat(one), flat(other)
+    return {name: (left[name], right[name]) for name in left if left[name] != right[name]}
 
 
 def parse_override(text: str) -> tuple[str, Any]:

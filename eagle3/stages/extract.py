@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from eagle3.core.spec import RunSpec, hash_of
+from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.engines.completions import Completions, RequestFailed, run_bounded
 from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.vllm_server import VllmServer
@@ -36,7 +36,7 @@ _ATTEMPTS = 2
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What this stage depends on, besides the samples."""
-    target = spec.target.model_dump(exclude={"served_name", "source"})
+    target = spec.target.model_dump(include=(MODEL_FIELDS - {"served_name", "source"}) | {"auxiliary_layers"})
     return {"target": target, "model": fingerprint(model_dir(spec.target.model))}
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from eagle3.core.spec import RunSpec, hash_of
+from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.engines.completions import Completions, Failure, RequestFailed, run_bounded
 from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.vllm_server import VllmServer
@@ -39,7 +39,7 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
 def _answers_part(spec: RunSpec) -> dict[str, Any]:
     regenerate = spec.regenerate
     return {
-        "target": spec.target.model_dump(exclude={"auxiliary_layers"}),
+        "target": spec.target.model_dump(include=MODEL_FIELDS),
         "model": fingerprint(model_dir(spec.target.model)),
         "max_new_tokens": regenerate.max_new_tokens,
         "temperature": regenerate.temperature,

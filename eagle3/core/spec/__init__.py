@@ -17,12 +17,26 @@ from pydantic import Field, model_validator
 from eagle3.core.spec.base import Count, Section, field, required
 from eagle3.core.spec.machine import Devices, Hardware, Server
 from eagle3.core.spec.stages import Data, Evaluate, Extract, Regenerate, Train, Vocabulary
-from eagle3.core.spec.target import DraftShape, Target
+from eagle3.core.spec.target import MODEL_FIELDS, DraftShape, Target
 
 __all__ = [
-    "STAGES", "Data", "Devices", "DraftShape", "Evaluate", "Extract", "Hardware", "Regenerate", "RunSpec", "Section", "Server",
-    "Target", "Train", "Vocabulary", "hash_of",
-]  # fmt: skip
+    "MODEL_FIELDS",
+    "STAGES",
+    "Data",
+    "Devices",
+    "DraftShape",
+    "Evaluate",
+    "Extract",
+    "Hardware",
+    "Regenerate",
+    "RunSpec",
+    "Section",
+    "Server",
+    "Target",
+    "Train",
+    "Vocabulary",
+    "hash_of",
+]
 
 STAGES = ("prepare", "regenerate", "extract", "vocabulary", "train", "evaluate", "export")
 """The stages of a run, in order."""

@@ -8,6 +8,11 @@ from pydantic import model_validator
 
 from eagle3.core.spec.base import Count, PositiveInt, Section, field, required
 
+MODEL_FIELDS = {
+    "name", "model", "source", "served_name", "dtype", "num_hidden_layers", "hidden_size", "trust_remote_code", "max_model_len",
+}  # fmt: skip
+"""What of a target its answers may depend on."""
+
 
 class DraftShape(Section):
     """The draft's one decoder layer. A zero leaves the choice to speculators, which derives it from the target's config."""
