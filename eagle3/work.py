@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from eagle3 import __version__
+from eagle3 import __version__, forecast
 from eagle3.core.records import StageRecord
 from eagle3.core.spec import STAGES, RunSpec, hash_of
 from eagle3.core.wording import duration_label
@@ -94,6 +94,7 @@ def work(run_dir: Path) -> int:
         )
         journal.event("attempt", f"Attempt {attempt} works on {spec.size} of {spec.target.name} (spec {spec.hash}).")
         bring_target(ctx)
+        forecast.write(run_dir, spec)
         for stage in STAGES:
             run_stage(ctx, stage, importlib.import_module(f"eagle3.stages.{stage}"))
         finish(ctx, started)
@@ -242,11 +243,13 @@ def finish(ctx: StageContext, started: float) -> None:
         "verdict": evaluate["verdict"],
         "verdict_text": evaluate["verdict_text"],
         "thresholds": evaluate["thresholds"],
+        "estimate": forecast.outcome(ctx.run_dir, records),
         "spec_hash": ctx.spec.hash,
         "eagle3": __version__,
         "attempts": ctx.journal.attempt,
     }
     rundir.write_json(ctx.run_dir / "result.json", result)
+    forecast.learn(ctx.run_dir, ctx.spec, records)
     note(ctx, result)
     ctx.journal.event("finished", f"Finished: {evaluate['verdict_text']}")
 
@@ -265,7 +268,7 @@ def note(ctx: StageContext, result: dict[str, Any]) -> None:
         f"{ctx.spec.size} of {ctx.spec.target.name} on {ctx.spec.machine}: {result['verdict_text']}\n"
         f"Served acceptance length {served['accept_len']} over {served['drafts']} drafts on {served['prompts']} prompts; "
         f"simulated (held-out) {val['accept_len']}; untrained position 0 {result['untrained']['acc_pos'][0]}. "
-        f"Wall {duration_label(result['wall_s'])}.\n"
+        f"Wall {duration_label(result['wall_s'])}. {forecast.note_line(result['estimate'])}\n"
     )
     for place in (ctx.run_dir, ctx.run_dir.parent.parent):
         with (place / "NOTES.md").open("a", encoding="utf-8") as file:

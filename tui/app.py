@@ -381,5 +381,6 @@ def launch_rows(console: Console, spec: RunSpec, run_id: str) -> list[tuple[str,
         ("Training", f"{count_label(spec.train.max_steps)} steps, vocabulary {count_label(spec.vocabulary.size)}"),
         ("Workspace", spec.workspace),
         ("Disk", plan.disk_line(console.probe.value, spec)),
+        ("Time", plan.time_line(spec)),
         ("Run", run_id),
     ]

@@ -184,3 +184,4 @@ class Result(Record):
     verdict: str = ""
     verdict_text: str = ""
     thresholds: dict[str, Any] = Field(default_factory=dict)
+    estimate: dict[str, Any] = Field(default_factory=dict, description="how far off the estimate was: actual/estimated by stage")
