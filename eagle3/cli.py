@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +16,6 @@ import typer
 from eagle3.commands import spec as spec_commands
 from eagle3.commands.common import (
     DEFAULT_WORKSPACE,
-    EXIT_FAILED,
     EXIT_USAGE,
     Json,
     Machine,
@@ -30,20 +28,24 @@ from eagle3.commands.common import (
     ask,
     directory,
     fail,
+    spec_in,
     spec_of,
     summary_of,
 )
+from eagle3.commands.following import start
+from eagle3.commands.fork import fork
 from eagle3.core.estimate import estimate
-from eagle3.core.launching import launch_request, new_run_id
+from eagle3.core.launching import new_run_id
 from eagle3.core.presets import SpecError
-from eagle3.core.records import LIVE_STATES, RunSummary
+from eagle3.core.records import RunSummary
 from eagle3.core.spec import RunSpec
-from eagle3.core.wording import STATE_WORDS, progress_line, result_of
+from eagle3.core.wording import progress_line
 
 HELP = "Start, stop and read runs on this machine. Exit codes: 0 fine, 1 a run failed, 2 wrong usage."
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=HELP)
 app.add_typer(spec_commands.app, name="spec")
+app.command()(fork)
 
 
 @app.command()
@@ -75,18 +77,11 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Start the next attempt of a run that has ended; finished stages are not repeated."""
-    from eagle3.failures import read_spec
-    from eagle3.stages.context import StageError
-
     run_dir = directory(workspace, run_id, as_json=as_json)
     if summary_of(run_dir).state == "finished" and not verify:
         text = f"{run_id} has finished, so there is nothing to resume; --verify makes again what is no longer whole."
         raise fail(text, EXIT_USAGE, as_json=as_json)
-    try:
-        spec = read_spec(run_dir / "spec.toml")
-    except StageError as error:
-        raise fail(str(error), as_json=as_json) from error
-    start(workspace, run_id, spec, resume=True, detach=detach, as_json=as_json)
+    start(workspace, run_id, spec_in(run_dir, as_json=as_json), resume=True, detach=detach, as_json=as_json)
 
 
 @app.command()
@@ -159,54 +154,6 @@ def refuse_early(spec: RunSpec, *, as_json: bool) -> None:
         raise fail(problems[0], EXIT_USAGE, as_json=as_json)
     if short := no_room(spec, Path(spec.workspace).expanduser() / "runs"):
         raise fail(short, as_json=as_json)
-
-
-def start(workspace: str, run_id: str, spec: RunSpec, *, resume: bool, detach: bool, as_json: bool) -> None:
-    """Launch or resume through the runner, then follow."""
-    # The worker must find this very package, installed or not.
-    home = str(Path(__file__).resolve().parent.parent)
-    request = {
-        "workspace": workspace,
-        "run_id": run_id,
-        "spec_toml": spec.to_toml(),
-        "launch": launch_request(spec, default_python=sys.executable, pythonpath=home),
-        "report": None,
-        "actor": actor(),
-        "resume": resume,
-    }
-    ack = ask("launch", request, as_json=as_json)
-    run_dir = Path(ack["run_dir"])
-    typer.echo(
-        f"{run_id} {'goes on' if resume else 'has started'} in {run_dir} (attempt {ack['attempt']}).", err=detach and as_json
-    )
-    if detach:
-        if as_json:
-            typer.echo(json.dumps(ack))
-        return
-    follow(run_dir, as_json=as_json)
-
-
-def follow(run_dir: Path, *, as_json: bool, every_s: float = 5.0) -> None:
-    """Print a progress line every few seconds until the run has ended, then its result."""
-    line = ""
-    try:
-        while (summary := summary_of(run_dir)).state in LIVE_STATES:
-            if (now_line := progress_line(summary)) != line:
-                typer.echo(line := now_line)
-            time.sleep(every_s)
-    except KeyboardInterrupt:
-        typer.echo(f"\nNo longer following; {run_dir.name} goes on. `eagle3 stop {run_dir.name}` stops it.")
-        return
-    from eagle3.runner import rundir
-
-    result = result_of(summary, rundir.read_json(run_dir / "result.json") if summary.state == "finished" else None)
-    if as_json:
-        typer.echo(result.model_dump_json(exclude={"v"}))
-    else:
-        typer.echo(f"{run_dir.name}: {STATE_WORDS[summary.state][1]}. {result.verdict_text}")
-    if summary.state != "finished":
-        typer.echo(f"Its log: {run_dir / 'attempts' / str(summary.attempt) / 'run.log'}", err=True)
-        raise typer.Exit(EXIT_FAILED)
 
 
 def main() -> None:

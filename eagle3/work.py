@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from eagle3 import __version__, forecast
+from eagle3.core.lineage import UPSTREAM
 from eagle3.core.records import StageRecord
 from eagle3.core.spec import STAGES, RunSpec, hash_of
 from eagle3.core.wording import duration_label
@@ -32,17 +33,6 @@ from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.targets import TargetError, fetch, model_dir
 
 EXIT_FINISHED, EXIT_FAILED, EXIT_STOPPED = 0, 1, 75
-
-UPSTREAM = {
-    "prepare": (),
-    "regenerate": ("prepare",),
-    "extract": ("regenerate",),
-    "vocabulary": ("regenerate",),
-    "train": ("extract", "vocabulary"),
-    "evaluate": ("regenerate", "train"),
-    "export": ("train", "evaluate"),
-}
-"""Whose outputs a stage reads: a stage runs again when one of these changed."""
 
 
 class StopFlag:
@@ -93,6 +83,7 @@ def work(run_dir: Path) -> int:
             stop_requested=stop,
         )
         journal.event("attempt", f"Attempt {attempt} works on {spec.size} of {spec.target.name} (spec {spec.hash}).")
+        tell_lineage(ctx)
         bring_target(ctx)
         forecast.write(run_dir, spec)
         for stage in STAGES:
@@ -110,6 +101,15 @@ def work(run_dir: Path) -> int:
         tell_failure(journal, stage, explain(error, run_dir, stage), traceback.format_exc())
         return EXIT_FAILED
     return EXIT_FINISHED
+
+
+def tell_lineage(ctx: StageContext) -> None:
+    """In a fork's first attempt: where it comes from and what it takes over."""
+    lineage = rundir.read_object(ctx.run_dir / "fork.json")
+    if lineage and ctx.journal.attempt == 1:
+        taken = ", ".join(lineage.get("stages", [])) or "nothing whole"
+        changed = ", ".join(lineage.get("changed", [])) or "no field"
+        ctx.journal.event("forked", f"Forked from {ctx.spec.forked_from}: takes over {taken}; changes {changed}.")
 
 
 def bring_target(ctx: StageContext) -> None:
@@ -146,9 +146,7 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
         why = stale(ctx, record, inputs, module)
         if not why:
             ctx.figures[name] = record["figures"]
-            ctx.journal.event(
-                "stage-skipped", f"{name} is whole from attempt {record['attempt']}; it is not repeated.", stage=name
-            )
+            ctx.journal.event("stage-skipped", f"{name} is whole from {whence(record)}; it is not repeated.", stage=name)
             return
         ctx.journal.event("stage-again", f"{name} runs again: {why}.", level="warn", stage=name)
         record_path.unlink()
@@ -176,6 +174,12 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
         },
     )
     ctx.journal.event("stage-finished", f"{name} took {duration_label(seconds)}.", stage=name)
+
+
+def whence(record: dict[str, Any]) -> str:
+    """Who finished a stage: an earlier attempt, or the run that this one was forked from."""
+    parent = record.get("forked_from")
+    return f"the run {parent}" if parent else f"attempt {record['attempt']}"
 
 
 def inputs_hash(ctx: StageContext, name: str, module: ModuleType) -> str:
@@ -243,6 +247,7 @@ def finish(ctx: StageContext, started: float) -> None:
         "verdict": evaluate["verdict"],
         "verdict_text": evaluate["verdict_text"],
         "thresholds": evaluate["thresholds"],
+        "forked_from": ctx.spec.forked_from,
         "estimate": forecast.outcome(ctx.run_dir, records),
         "spec_hash": ctx.spec.hash,
         "eagle3": __version__,
@@ -263,9 +268,10 @@ def first_start(run_dir: Path, default: float) -> float:
 def note(ctx: StageContext, result: dict[str, Any]) -> None:
     """Append the summary to the run's and the workspace's NOTES.md, one write each, so that edits by people stay."""
     served, val = result["served"], result["val"]
+    forked = f"Forked from {ctx.spec.forked_from}. " if ctx.spec.forked_from else ""
     text = (
         f"\n## {result['run_id']} ({time.strftime('%Y-%m-%d %H:%M')})\n"
-        f"{ctx.spec.size} of {ctx.spec.target.name} on {ctx.spec.machine}: {result['verdict_text']}\n"
+        f"{ctx.spec.size} of {ctx.spec.target.name} on {ctx.spec.machine}: {forked}{result['verdict_text']}\n"
         f"Served acceptance length {served['accept_len']} over {served['drafts']} drafts on {served['prompts']} prompts; "
         f"simulated (held-out) {val['accept_len']}; untrained position 0 {result['untrained']['acc_pos'][0]}. "
         f"Wall {duration_label(result['wall_s'])}. {forecast.note_line(result['estimate'])}\n"

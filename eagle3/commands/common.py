@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import getpass
 import json
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eagle3.core.launching import launch_request
 from eagle3.core.presets import SpecError, parse_override, resolve
 from eagle3.core.records import RunSummary
 from eagle3.core.spec import RunSpec
@@ -94,6 +96,23 @@ def summary_of(run_dir: Path) -> RunSummary:
     from eagle3.runner import state
 
     return RunSummary.model_validate(state.summary(run_dir, time.time()))
+
+
+def spec_in(run_dir: Path, *, as_json: bool) -> RunSpec:
+    """The spec of a run; ends the command where it cannot be used."""
+    from eagle3.failures import read_spec
+    from eagle3.stages.context import StageError
+
+    try:
+        return read_spec(run_dir / "spec.toml")
+    except StageError as error:
+        raise fail(str(error), as_json=as_json) from error
+
+
+def launch_of(spec: RunSpec) -> dict[str, Any]:
+    """What the runner needs to start a run with this very package, installed or not."""
+    home = str(Path(__file__).resolve().parents[2])
+    return launch_request(spec, default_python=sys.executable, pythonpath=home)
 
 
 def actor() -> str:

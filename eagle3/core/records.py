@@ -184,4 +184,5 @@ class Result(Record):
     verdict: str = ""
     verdict_text: str = ""
     thresholds: dict[str, Any] = Field(default_factory=dict)
+    forked_from: str = ""
     estimate: dict[str, Any] = Field(default_factory=dict, description="how far off the estimate was: actual/estimated by stage")

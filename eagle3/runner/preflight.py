@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 from eagle3.runner import rundir
 from eagle3.runner.errors import VerbError, from_os_error
@@ -82,10 +82,16 @@ def check_disk(workspace: Path, need_bytes: int = MIN_FREE_BYTES) -> None:
         )
 
 
-def make_run_dir(run_dir: Path, spec_toml: str, launch: Dict[str, Any], report: Optional[Dict[str, Any]]) -> bool:
+def make_run_dir(
+    run_dir: Path,
+    spec_toml: str,
+    launch: Dict[str, Any],
+    report: Optional[Dict[str, Any]],
+    fill: Callable[[Path], None] = lambda folder: None,
+) -> bool:
     """Make the run directory with its first files under another name and rename it; false where another was faster.
 
-    Raises VerbError with nothing left behind.
+    ``fill`` may put more into it before it gets its name. Raises VerbError with nothing left behind.
     """
     workspace = run_dir.parent.parent
     check_disk(workspace)
@@ -103,7 +109,11 @@ def make_run_dir(run_dir: Path, spec_toml: str, launch: Dict[str, Any], report: 
         rundir.write_json(temporary / "launch.json", launch)
         if report is not None:
             rundir.write_json(temporary / "report.json", report)
+        fill(temporary)
         temporary.rename(run_dir)
+    except VerbError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if (run_dir / "launch.json").exists():

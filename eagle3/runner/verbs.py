@@ -1,6 +1,6 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, list, launch, read, stop, gpu, http. Arguments and answers are plain JSON.
+Verbs: hello, probe, list, launch, fork, read, stop, gpu, http. Arguments and answers are plain JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from eagle3 import __version__
+from eagle3.runner import fork as forking
 from eagle3.runner import gpu, host, increments, rundir, state, vllm
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
@@ -20,7 +21,10 @@ from eagle3.runner.errors import VerbError, from_os_error
 
 __all__ = ["LIMITS_S", "VerbError", "handle"]
 
-LIMITS_S = {"hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "read": 30.0, "stop": 20.0, "gpu": 15.0, "http": 60.0}
+LIMITS_S = {
+    "hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "fork": 120.0, "read": 30.0, "stop": 20.0, "gpu": 15.0,
+    "http": 60.0,
+}  # fmt: skip
 """Seconds after which the channel answers that a verb has not answered."""
 
 Args = Dict[str, Any]
@@ -70,6 +74,21 @@ def _launch(args: Args) -> Dict[str, Any]:
         resume=bool(args.get("resume")),
         secret_env=args.get("secret_env"),
         attempt=args.get("attempt"),
+    )
+
+
+def _fork(args: Args) -> Dict[str, Any]:
+    return forking.fork(
+        args["workspace"],
+        args["run_id"],
+        args["new_id"],
+        args["spec_toml"],
+        args["launch"],
+        args.get("stages") or (),
+        args.get("partial") or (),
+        args.get("checkpoint"),
+        args.get("changed") or (),
+        str(args.get("actor") or ""),
     )
 
 
@@ -129,6 +148,7 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "probe": _probe,
     "list": _list,
     "launch": _launch,
+    "fork": _fork,
     "read": _read,
     "stop": _stop,
     "gpu": _gpu,

@@ -25,7 +25,8 @@ OUTPUTS = ("data/prompts.jsonl",)
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What this stage depends on; the content of a user's file and of the target's folder counts, not their names alone."""
-    part: dict[str, Any] = {"data": spec.data.model_dump(), "model": fingerprint(model_dir(spec.target.model))}
+    data = spec.data.model_dump(exclude={"prompt_tokens"})
+    part: dict[str, Any] = {"data": data, "model": fingerprint(model_dir(spec.target.model))}
     if spec.data.prompts != "builtin":
         part["file"] = content_hash(user_file(spec.data.prompts))
     return part

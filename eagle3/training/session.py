@@ -16,7 +16,7 @@ from eagle3.runner import rundir
 from eagle3.stages import train as stage
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.training import draft, heldout, losses
-from eagle3.training.checkpoint import CheckpointStore
+from eagle3.training.checkpoint import Checkpoint, CheckpointStore
 from eagle3.training.dataset import Collate, StatesDataset, train_loader
 from eagle3.training.samples import Sample, read_samples
 from eagle3.training.trainer import DraftTrainer, StepRow
@@ -59,6 +59,7 @@ class Session:
         )
         loader = train_loader(dataset, self.collate, spec.train.seed, workers=0 if self.device.type == "cpu" else 4)
         self.trainer = DraftTrainer(model, config, loader, self.device, self._on_step)
+        self._lineage = rundir.read_object(ctx.run_dir / "fork.json")
         self.losses: deque[float] = deque(maxlen=LAST_LOSSES)
         self.tokens = self.seconds = 0.0
         self.saved_step = -1
@@ -69,11 +70,14 @@ class Session:
         weights = {name: 4 * tensor.numel() for name, tensor in self.trainer.model.state_dict().items()}
         trained = sum(weights[name] for name in self.trainer.trainable())
         ctx.check_disk(more_bytes=2 * sum(weights.values()) + 3 * trained * (ctx.spec.train.keep_last + 1))
-        checkpoint = self.store.newest()
+        checkpoint, forked = self.store.newest(), False
+        if checkpoint is None and (step := self._lineage.get("checkpoint")) is not None:
+            checkpoint, forked = self._of_the_parent(int(step)), True
         floor = self._floor(fresh=checkpoint is None)
         resumed_from = None
         if checkpoint is not None:
-            self.trainer.restore(checkpoint)
+            order = forked and bool({"train.pack_tokens", "train.seed"} & set(self._lineage.get("changed", [])))
+            self.trainer.restore(checkpoint, other_numbers=forked, other_order=order)
             self.losses.extend(checkpoint.load(torch.device("cpu"))[1]["losses"])
             resumed_from = self.saved_step = checkpoint.step
             ctx.journal.event("train-resumed", f"Training goes on from the checkpoint of step {resumed_from} of {total}.")
@@ -118,6 +122,16 @@ class Session:
         self._stop_saved()
         if row.step % train.validate_every_steps == 0 and row.step != train.max_steps:
             self._validate(row.step)
+
+    def _of_the_parent(self, step: int) -> Checkpoint:
+        """The checkpoint that this run was forked from. Raises StageError where it is gone or changed."""
+        found = self.store.at(step)
+        if found is None:
+            raise StageError(
+                f"The checkpoint of step {step} that this run was forked from is gone or not whole; "
+                f"fork {self._lineage.get('run_id')} again."
+            )
+        return found
 
     def _save(self) -> None:
         weights = self.trainer.trainable()
