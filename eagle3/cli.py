@@ -32,12 +32,14 @@ from eagle3.commands.common import (
     spec_of,
     summary_of,
 )
+from eagle3.commands.control import checkpoint, pause
+from eagle3.commands.control import request as request_of
 from eagle3.commands.following import start
 from eagle3.commands.fork import fork
 from eagle3.core.estimate import estimate
 from eagle3.core.launching import new_run_id
 from eagle3.core.presets import SpecError
-from eagle3.core.records import RunSummary
+from eagle3.core.records import LIVE_STATES, RunSummary
 from eagle3.core.spec import RunSpec
 from eagle3.core.wording import progress_line
 
@@ -45,7 +47,8 @@ HELP = "Start, stop and read runs on this machine. Exit codes: 0 fine, 1 a run f
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=HELP)
 app.add_typer(spec_commands.app, name="spec")
-app.command()(fork)
+for command in (fork, pause, checkpoint):
+    app.command()(command)
 
 
 @app.command()
@@ -76,9 +79,15 @@ def resume(
     detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
     as_json: Json = False,
 ) -> None:
-    """Start the next attempt of a run that has ended; finished stages are not repeated."""
+    """Let a paused run go on, or start the next attempt of one that has ended; finished stages are not repeated."""
     run_dir = directory(workspace, run_id, as_json=as_json)
-    if summary_of(run_dir).state == "finished" and not verify:
+    summary = summary_of(run_dir)
+    if summary.state in LIVE_STATES and summary.paused_at is not None:
+        request_of(run_id, workspace, "go-on", as_json=as_json)
+        if not as_json:
+            typer.echo(f"{run_id} goes on; {summary.paused_by or 'somebody'} had paused it.")
+        return
+    if summary.state == "finished" and not verify:
         text = f"{run_id} has finished, so there is nothing to resume; --verify makes again what is no longer whole."
         raise fail(text, EXIT_USAGE, as_json=as_json)
     start(workspace, run_id, spec_in(run_dir, as_json=as_json), resume=True, detach=detach, as_json=as_json)

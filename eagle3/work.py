@@ -30,6 +30,7 @@ from eagle3.failures import explain, read_spec
 from eagle3.journal import Journal
 from eagle3.runner import rundir
 from eagle3.stages.context import StageContext, StageError, Stopped
+from eagle3.stages.hold import Hold
 from eagle3.targets import TargetError, fetch, model_dir
 
 EXIT_FINISHED, EXIT_FAILED, EXIT_STOPPED = 0, 1, 75
@@ -150,14 +151,16 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
             return
         ctx.journal.event("stage-again", f"{name} runs again: {why}.", level="warn", stage=name)
         record_path.unlink()
+    hold = Hold(ctx, name)
+    hold.wait()
     ctx.check_stop()
     # What an earlier attempt concluded no longer holds once a stage runs again.
     (ctx.run_dir / "result.json").unlink(missing_ok=True)
     ctx.journal.event("stage-started", f"{name} starts.", stage=name)
     ctx.journal.restart_rate()
-    since = time.time()
+    since, paused_s = time.time(), ctx.paused_s
     figures: dict[str, Any] = module.run(ctx)
-    seconds = time.time() - since
+    seconds = time.time() - since - (ctx.paused_s - paused_s)
     ctx.figures[name] = figures
     rundir.write_json(
         record_path,

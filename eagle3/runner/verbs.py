@@ -1,6 +1,6 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, list, launch, fork, read, stop, gpu, http. Arguments and answers are plain JSON.
+Verbs: hello, probe, list, launch, fork, read, stop, control, gpu, http. Arguments and answers are plain JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from eagle3 import __version__
+from eagle3.runner import control as controlling
 from eagle3.runner import fork as forking
 from eagle3.runner import gpu, host, increments, rundir, state, vllm
 from eagle3.runner import launch as launching
@@ -22,8 +23,8 @@ from eagle3.runner.errors import VerbError, from_os_error
 __all__ = ["LIMITS_S", "VerbError", "handle"]
 
 LIMITS_S = {
-    "hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "fork": 120.0, "read": 30.0, "stop": 20.0, "gpu": 15.0,
-    "http": 60.0,
+    "hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "fork": 120.0, "read": 30.0, "stop": 20.0, "control": 20.0,
+    "gpu": 15.0, "http": 60.0,
 }  # fmt: skip
 """Seconds after which the channel answers that a verb has not answered."""
 
@@ -127,6 +128,10 @@ def _stop(args: Args) -> Dict[str, Any]:
     return stopping.stop(_existing(args), args.get("mode") or "now", str(args.get("actor") or ""), args.get("grace_s"))
 
 
+def _control(args: Args) -> Dict[str, Any]:
+    return controlling.control(_existing(args), str(args.get("action") or ""), str(args.get("actor") or ""))
+
+
 def _gpu(_: Args) -> Dict[str, Any]:
     return gpu.report()
 
@@ -151,6 +156,7 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "fork": _fork,
     "read": _read,
     "stop": _stop,
+    "control": _control,
     "gpu": _gpu,
     "http": _http,
 }

@@ -15,6 +15,7 @@ from eagle3.core.spec import hash_of
 from eagle3.runner import rundir
 from eagle3.stages import train as stage
 from eagle3.stages.context import StageContext, StageError, Stopped
+from eagle3.stages.hold import Hold
 from eagle3.training import draft, heldout, losses
 from eagle3.training.checkpoint import Checkpoint, CheckpointStore
 from eagle3.training.dataset import Collate, StatesDataset, train_loader
@@ -63,6 +64,7 @@ class Session:
         self.losses: deque[float] = deque(maxlen=LAST_LOSSES)
         self.tokens = self.seconds = 0.0
         self.saved_step = -1
+        self._saved_for: Any = None
 
     def run(self) -> dict[str, Any]:
         ctx, total = self.ctx, self.ctx.spec.train.max_steps
@@ -119,9 +121,25 @@ class Session:
         ctx.journal.progress("train", row.step, train.max_steps, "steps", force=row.step == train.max_steps)
         if row.step % train.checkpoint_every_steps == 0 or row.step == train.max_steps:
             self._save()
+        self._obey(row.step)
         self._stop_saved()
         if row.step % train.validate_every_steps == 0 and row.step != train.max_steps:
             self._validate(row.step)
+
+    def _obey(self, step: int) -> None:
+        """Save where the operator asked for it, and hold where the run is paused: saved first, so that nothing hangs on it."""
+        asked = self.ctx.order("checkpoint")
+        if asked and asked.get("t") != self._saved_for:
+            self._saved_for = asked.get("t")
+            if self.saved_step != step:
+                self._save()
+            self.ctx.journal.event("checkpoint", f"Step {step} is saved, as {asked.get('by') or 'somebody'} asked.", step=step)
+        if self.ctx.order("pause"):
+            if self.saved_step != step:
+                self._save()
+            hold = Hold(self.ctx, "train", "steps")
+            hold.done, hold.total = step, self.ctx.spec.train.max_steps
+            hold.wait()
 
     def _of_the_parent(self, step: int) -> Checkpoint:
         """The checkpoint that this run was forked from. Raises StageError where it is gone or changed."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -293,3 +295,36 @@ def test_the_targets_preset_gives_the_draft_its_head_size(toy_run: Callable[...,
     layer = draft.build(spec, ctx.model_dir, ctx.run_dir / "vocabulary").layers[0]
     assert layer.self_attn.q_proj.weight.shape[0] == 3 * 32
     assert layer.self_attn.o_proj.weight.shape[1] == 3 * 32
+
+
+def test_a_paused_training_is_saved_first_holds_and_then_learns_as_if_nothing_had_been(
+    toy_run: Callable[..., StageContext], rows_of: Rows
+) -> None:
+    unbroken = toy_run(run="unbroken", max_steps=4)
+    train.run(unbroken)
+    ctx = toy_run(run="paused", max_steps=4)
+    control = ctx.run_dir / "control.json"
+    orders = {"v": 1, "attempt": 1, "pause": {"by": "ann", "t": 1.0}, "checkpoint": {"by": "bob", "t": 2.0}}
+    control.write_text(json.dumps(orders))
+    seen: list[set[str]] = []
+
+    def let_it_go_on() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            told = (ctx.run_dir / "events.jsonl").exists() and rows_of(ctx, "events.jsonl")
+            if told and any(row["kind"] == "paused" for row in told):
+                seen.append(checkpoints(ctx))
+                break
+            time.sleep(0.02)
+        control.write_text(json.dumps(orders | {"pause": None}))
+
+    helper = threading.Thread(target=let_it_go_on)
+    helper.start()
+    figures = train.run(ctx)
+    helper.join()
+    assert seen == [{"step-1"}]
+    assert figures["steps"] == 4
+    assert losses(rows_of(ctx, "metrics.jsonl")) == losses(rows_of(unbroken, "metrics.jsonl"))
+    told = [row["text"] for row in rows_of(ctx, "events.jsonl") if row["kind"] in ("checkpoint", "resumed")]
+    assert told[0] == "Step 1 is saved, as bob asked."
+    assert len(told) == 2, "an order is obeyed once"
