@@ -1,6 +1,7 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, list, launch, fork, read, stop, control, gpu, http. Arguments and answers are plain JSON.
+Verbs: hello, probe, list, launch, fork, read, stop, control, prune, gpu, http.
+Arguments and answers are plain JSON.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from eagle3.runner import fork as forking
 from eagle3.runner import gpu, host, increments, rundir, state, vllm
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
+from eagle3.runner import prune as pruning
 from eagle3.runner import stop as stopping
 from eagle3.runner.errors import VerbError, from_os_error
 
 __all__ = ["LIMITS_S", "VerbError", "handle"]
 
 LIMITS_S = {
-    "hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "fork": 120.0, "read": 30.0, "stop": 20.0, "control": 20.0,
-    "gpu": 15.0, "http": 60.0,
+    "hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "fork": 120.0, "read": 30.0, "stop": 20.0,
+    "control": 20.0, "prune": 120.0, "gpu": 15.0, "http": 60.0,
 }  # fmt: skip
 """Seconds after which the channel answers that a verb has not answered."""
 
@@ -132,6 +134,13 @@ def _control(args: Args) -> Dict[str, Any]:
     return controlling.control(_existing(args), str(args.get("action") or ""), str(args.get("actor") or ""))
 
 
+def _prune(args: Args) -> Dict[str, Any]:
+    chosen = [_existing(args)] if args.get("run_id") else rundir.runs(args["workspace"])
+    artefacts = [str(name) for name in args.get("artefacts") or ()]
+    gone: Dict[Any, int] = {}
+    return {"runs": [pruning.prune(run_dir, artefacts, bool(args.get("apply")), gone) for run_dir in chosen]}
+
+
 def _gpu(_: Args) -> Dict[str, Any]:
     return gpu.report()
 
@@ -157,6 +166,7 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "read": _read,
     "stop": _stop,
     "control": _control,
+    "prune": _prune,
     "gpu": _gpu,
     "http": _http,
 }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
 import time
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 from eagle3.runner import fork as forking
 from eagle3.runner import rundir
 from eagle3.runner.errors import VerbError
+from tests.runner.finished_run import finished_run
 from tests.runner.support import Channel, plan
 
 SPEC = 'v = 1\nsize = "child"\n'
@@ -22,39 +21,9 @@ ENDS = plan("raise SystemExit(0)")
 ALL = ("prepare", "regenerate", "extract", "vocabulary", "train")
 
 
-def put(run_dir: Path, name: str, content: bytes) -> dict[str, Any]:
-    path = run_dir / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-
-
-def stage(run_dir: Path, name: str, **files: bytes) -> None:
-    outputs = {path.replace("__", "/"): put(run_dir, path.replace("__", "/"), content) for path, content in files.items()}
-    put(run_dir, f"stages/{name}.json", json.dumps({"v": 1, "stage": name, "attempt": 1, "outputs": outputs, "t": 1}).encode())
-
-
 @pytest.fixture
 def parent(workspace: Path) -> Path:
-    """A run with five finished stages, two states and two checkpoints."""
-    run_dir = workspace / "runs" / "parent"
-    put(run_dir, "launch.json", b'{"v": 1}')
-    put(run_dir, "spec.toml", b"v = 1\n")
-    stage(run_dir, "prepare", **{"data/prompts.jsonl": b"{}\n"})
-    stage(run_dir, "regenerate", **{"data/samples.jsonl": b'{"index": 0}\n', "data/baseline.json": b"{}"})
-    put(run_dir, "data/answers.part.jsonl", b'{"v": 1}\n')
-    rows = [{"index": n, "bytes": len(put(run_dir, f"states/hs_{n}.safetensors", bytes([n]) * 4000)) and 4000} for n in (0, 1)]
-    stage(run_dir, "extract", **{"states/manifest.jsonl": b"".join(json.dumps(row).encode() + b"\n" for row in rows)})
-    stage(run_dir, "vocabulary", **{"vocabulary/d2t.npy": b"d2t"})
-    stage(run_dir, "train", **{"train/draft/model.safetensors": b"draft", "train/untrained/model.safetensors": b"untrained"})
-    for step in (50, 100):
-        files = {
-            name: put(run_dir, f"train/checkpoints/step-{step}/{name}", b"%d" % step)
-            for name in ("weights.safetensors", "state.pt")
-        }
-        put(run_dir, f"train/checkpoints/step-{step}/complete.json", json.dumps({"step": step, "files": files}).encode())
-    put(run_dir, "logs/server-plain.log", b"loud")
-    return run_dir
+    return finished_run(workspace)
 
 
 def fork(workspace: Path, new_id: str = "child", stages: Any = ALL, **more: Any) -> dict[str, Any]:
