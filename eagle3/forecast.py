@@ -16,6 +16,9 @@ from eagle3.runner import rundir
 
 FILE = "estimate.json"
 
+NOISY = 0.25
+"""Share of the CPU taken by others above which a measured speed is not remembered."""
+
 _FILES_OF = {
     "prepare": ("data/prompts.jsonl",),
     "regenerate": ("data",),
@@ -62,8 +65,10 @@ def outcome(run_dir: Path, records: Mapping[str, Any]) -> dict[str, Any]:
     for stage, patterns in _FILES_OF.items():
         size = sum(file_sizes(run_dir, patterns, seen))
         record = records.get(stage) or {}
-        if record and not record.get("forked_from"):
-            actual[stage] = {"seconds": float(record["seconds"]), "bytes": float(size), **_tokens(stage, record["figures"])}
+        figures = record.get("figures") or {}
+        # A training that went on from a checkpoint took only a part of its time in this attempt.
+        if record and not record.get("forked_from") and figures.get("resumed_from") is None:
+            actual[stage] = {"seconds": float(record["seconds"]), "bytes": float(size), **_tokens(stage, figures)}
     return compare(found, actual) if found else {}
 
 
@@ -76,8 +81,11 @@ def learn(run_dir: Path, spec: RunSpec, records: Mapping[str, Any]) -> dict[str,
         "generate_tok_s": figures.get("regenerate", {}).get("tok_s"),
         "plain_tok_s": figures.get("regenerate", {}).get("tok_s_no_draft"),
         "extract_tok_s": figures.get("extract", {}).get("tok_s"),
-        "draft_tok_s": figures.get("evaluate", {}).get("served", {}).get("tok_s"),
     }
+    served = figures.get("evaluate", {}).get("served", {})
+    # A speed that others have spoilt is no rate to plan with.
+    if served.get("other_cpu", 0.0) < NOISY:
+        found["draft_tok_s"] = served.get("tok_s")
     train = own.get("train", {})
     # A resumed training's seconds are those of its last attempt alone.
     if train and train["figures"].get("resumed_from") is None and train["seconds"] > IMPORT_S:

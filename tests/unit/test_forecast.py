@@ -89,6 +89,18 @@ def test_stages_taken_from_another_run_neither_count_nor_teach(tmp_path: Path) -
     assert "extract_tok_s" not in rates_of(tmp_path, SMOKE)
 
 
+def test_a_speed_that_others_have_spoilt_and_a_training_that_was_resumed_are_no_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FIGURES["evaluate"], "served", SERVED | {"other_cpu": 0.8})
+    monkeypatch.setitem(FIGURES["train"], "resumed_from", 12)
+    run_dir = tmp_path / "runs" / "noisy"
+    finished(run_dir)
+    found = run_to_the_end(run_dir)["estimate"]
+    assert "seconds_ratio" not in found["stages"]["train"]
+    assert not {"draft_tok_s", "train_tok_s"} & rates_of(tmp_path, SMOKE).keys()
+
+
 def test_the_estimate_of_the_first_attempt_stays(tmp_path: Path) -> None:
     run_dir = tmp_path / "runs" / "r"
     run_dir.mkdir(parents=True)
