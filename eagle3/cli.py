@@ -42,7 +42,6 @@ from eagle3.core.estimate import estimate
 from eagle3.core.launching import new_run_id
 from eagle3.core.presets import SpecError
 from eagle3.core.records import LIVE_STATES, RunSummary
-from eagle3.core.spec import RunSpec
 from eagle3.core.wording import progress_line
 
 HELP = "Start, stop and read runs on this machine. Exit codes: 0 fine, 1 a run failed, 2 wrong usage."
@@ -66,9 +65,8 @@ def run(
 ) -> None:
     """Start a run, then follow it; hanging up ends only the follower."""
     spec = spec_of(size, target, machine, overrides, as_json=as_json, workspace=workspace)
-    # A run that is there already is joined, whatever the disk has left by now.
-    if not (Path(spec.workspace).expanduser() / "runs" / (run_id or "-")).exists():
-        refuse_early(spec, as_json=as_json)
+    if problems := estimate(spec).problems:
+        raise fail(problems[0], EXIT_USAGE, as_json=as_json)
     name = run_id or new_run_id(spec, time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2))
     start(spec.workspace, name, spec, resume=False, detach=detach, as_json=as_json)
 
@@ -155,16 +153,6 @@ def work(run_dir: Path) -> None:
     from eagle3.work import work as work_on
 
     raise typer.Exit(work_on(run_dir.resolve()))
-
-
-def refuse_early(spec: RunSpec, *, as_json: bool) -> None:
-    """End the command where the run cannot work or the disk is too small for it: better now than after the first stages."""
-    from eagle3.forecast import no_room
-
-    if problems := estimate(spec).problems:
-        raise fail(problems[0], EXIT_USAGE, as_json=as_json)
-    if short := no_room(spec, Path(spec.workspace).expanduser() / "runs"):
-        raise fail(short, as_json=as_json)
 
 
 def main() -> None:

@@ -32,13 +32,13 @@ _FILES_OF = {
 
 
 def no_room(spec: RunSpec, place: Path) -> str:
-    """Why the disk of ``place`` (which need not exist) is too small for the run, in one sentence; empty where it is not.
+    """Why the disk of the run directory ``place`` is too small for the rest of the run, in one sentence; empty where it is not.
 
-    What the folder ``place`` holds already counts as room: a resumed or forked run has written a part.
+    What the folder holds already counts as room: a resumed or forked run has written a part.
     """
     there = next(folder for folder in (place, *place.parents) if folder.exists())
     need = estimate(spec).needs[0]
-    held = sum(file_sizes(place, ("",), set())) if place.name != "runs" and place.is_dir() else 0
+    held = sum(file_sizes(place, ("",), set())) if place.is_dir() else 0
     left = replace(need, path=str(there), bytes=max(0, need.bytes - held))
     disk = os.statvfs(there)
     if disk.f_files and disk.f_favail < left.inodes - held // 4096:

@@ -99,6 +99,23 @@ def resolve(choices: Choices) -> RunSpec:
     return presets.resolve(choices.size, choices.target, choices.machine, overrides(choices))
 
 
+def resolves(choices: Choices) -> bool:
+    """Whether the choices make a spec at all."""
+    try:
+        resolve(choices)
+    except SpecError:
+        return False
+    return True
+
+
+def launchable(choices: Choices) -> RunSpec:
+    """The spec of the choices, as one that a run can be started with. Raises SpecError in one sentence."""
+    spec = resolve(choices)
+    if problems := estimate(spec).problems:
+        raise SpecError(problems[0])
+    return spec
+
+
 def steps(spec: RunSpec) -> list[tuple[str, str]]:
     """What the run will do: (stage, one short line in numbers)."""
     source = "built-in prompts" if spec.data.prompts == "builtin" else spec.data.prompts

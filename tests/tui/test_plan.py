@@ -71,6 +71,14 @@ def test_the_expected_time_says_how_sure_it_is() -> None:
     assert plan.time_line(resolve(choices(machine="8x-b300"))).endswith("rates derived)")
 
 
+def test_a_run_that_cannot_work_is_not_launched() -> None:
+    on_gpus = choices(machine="8x-b300", prompts="/data/p.jsonl")
+    assert plan.launchable(on_gpus) == resolve(on_gpus)
+    with pytest.raises(SpecError, match=r"set data\.prompts to a JSONL file"):
+        plan.launchable(choices(machine="8x-b300"))
+    assert plan.resolves(choices(machine="8x-b300")) and not plan.resolves(choices(more="x=1"))
+
+
 def test_the_plan_names_every_stage_in_order() -> None:
     assert [name for name, _ in plan.steps(resolve(choices()))] == list(STAGES)
 
