@@ -29,7 +29,6 @@ from eagle3.commands.common import (
     directory,
     fail,
     spec_in,
-    spec_of,
     summary_of,
 )
 from eagle3.commands.control import checkpoint, pause
@@ -58,13 +57,17 @@ def run(
     target: Target = "smollm2-135m",
     machine: Machine = "cpu",
     overrides: Overrides = None,
+    source: Annotated[str | None, typer.Option("--spec", help=f"instead of the presets: {spec_commands.WHICH}")] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
     run_id: Annotated[str | None, typer.Option(help="id of the run; asking again under it never starts a second")] = None,
     detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
     as_json: Json = False,
 ) -> None:
     """Start a run, then follow it; hanging up ends only the follower."""
-    spec = spec_of(size, target, machine, overrides, as_json=as_json, workspace=workspace)
+    spec = spec_commands.read(source, size, target, machine, overrides, workspace, as_json=as_json)
+    if source is not None:
+        # The run is this workspace's and its own, wherever its numbers come from.
+        spec = spec.model_copy(update={"workspace": workspace, "forked_from": ""})
     if problems := estimate(spec).problems:
         raise fail(problems[0], EXIT_USAGE, as_json=as_json)
     name = run_id or new_run_id(spec, time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2))

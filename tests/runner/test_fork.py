@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,8 @@ import pytest
 from eagle3.runner import fork as forking
 from eagle3.runner import rundir
 from eagle3.runner.errors import VerbError
-from tests.runner.finished_run import finished_run
-from tests.runner.support import Channel, plan
+from tests.runner.finished_run import finished_run, put, stage
+from tests.runner.support import ROOT, Channel, plan, wait_for
 
 SPEC = 'v = 1\nsize = "child"\n'
 ENDS = plan("raise SystemExit(0)")
@@ -188,6 +191,25 @@ def test_a_fork_of_a_fork_points_at_the_files_themselves(workspace: Path, parent
     forking.fork(workspace, "child", "grandchild", SPEC, ENDS, ALL)
     found = workspace / "runs" / "grandchild" / "states" / "hs_0.safetensors"
     assert found.readlink() == parent / "states" / "hs_0.safetensors"
+
+
+def test_a_fork_that_is_killed_in_the_middle_leaves_no_run_and_can_be_asked_for_again(workspace: Path, parent: Path) -> None:
+    states = [{"index": n, "bytes": put(parent, f"states/hs_{n}.safetensors", b"state")["bytes"]} for n in range(3000)]
+    stage(parent, "extract", **{"states/manifest.jsonl": b"".join(json.dumps(row).encode() + b"\n" for row in states)})
+    before = snapshot(parent)
+    script = (
+        "import sys; from eagle3.runner import fork; "
+        "fork.fork(sys.argv[1], 'parent', 'child', sys.argv[2], {'argv': ['/bin/true']}, sys.argv[3:])"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(workspace), SPEC, *ALL], cwd=ROOT)
+    wait_for(lambda: process.poll() is not None or any(len(list(p.glob("states/*"))) > 50 for p in workspace.glob("runs/.new-*")))
+    process.kill()
+    killed = process.wait(30) < 0
+    assert killed, "it was faster than the test: give it more states"
+    assert not (workspace / "runs" / "child").exists()
+    assert snapshot(parent) == before
+    assert rundir.runs(workspace) == [parent], "what is left of it is no run"
+    assert fork(workspace)["files"] > 3000
 
 
 def test_the_verb_forks_under_the_oldest_python_and_a_launch_starts_the_fork(

@@ -67,6 +67,14 @@ def test_a_fork_starts_with_the_parents_numbers_its_own_changes_and_its_lineage(
     assert (child / "attempts" / "1" / "started.json").exists()
 
 
+def test_a_runs_spec_starts_the_same_run_again(workspace: Path, parent: Path) -> None:
+    words = ("run", "--spec", str(parent / "spec.toml"), "--run-id", "again", "--set", "worker_python=/bin/true", "--detach")
+    done = ask(workspace, *words)
+    assert done.exit_code == 0, done.output
+    spec = cli.spec_in(workspace / "runs" / "again", as_json=False)
+    assert spec.model_copy(update={"worker_python": "", "workspace": SPEC.workspace}) == SPEC
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
