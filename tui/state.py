@@ -177,6 +177,10 @@ class Console:
     probe: Known[Probe | None] = field(default_factory=lambda: Known(None))
     runs: dict[str, Known[RunSummary]] = field(default_factory=dict)
     open_run: RunView | None = None
+    since: str = ""
+    """What happened while nobody looked, until it is dismissed."""
+    held: bool = False
+    """Whether the operator holds the questions to the container back."""
     marked: list[str] = field(default_factory=list)
     """Runs marked for a comparison, in the order of marking."""
     reading: Reading | None = None
