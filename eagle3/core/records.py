@@ -104,6 +104,8 @@ class RunSummary(Record):
     exit_signal: int | None = None
     stop_mode: str | None = None
     stop_by: str | None = None
+    paused_by: str | None = None
+    paused_at: float | None = Field(None, description="since when an operator has paused it, Unix seconds")
     last_row_age_s: float | None = None
     progress: Progress | None = None
     stages: dict[str, float] = Field(default_factory=dict, description="finished stages and their seconds")
@@ -154,6 +156,13 @@ class VllmServer(Record):
     models: list[str] = Field(default_factory=list)
     running: float | None = None
     waiting: float | None = None
+    kv_cache_usage: float | None = Field(None, description="share from 0 to 1; of several engines the fullest")
+    prompt_tokens: float | None = Field(None, description="since it started, as the next ones")
+    generation_tokens: float | None = None
+    drafts: float | None = None
+    accepted_tokens: float | None = None
+    accepted_per_pos: list[float] = Field(default_factory=list)
+    extracting: bool | None = Field(None, description="in extraction mode its acceptance says nothing")
     text: str = ""
 
 
@@ -232,3 +241,5 @@ class Result(Record):
     verdict: str = ""
     verdict_text: str = ""
     thresholds: dict[str, Any] = Field(default_factory=dict)
+    forked_from: str = ""
+    estimate: dict[str, Any] = Field(default_factory=dict, description="how far off the estimate was: actual/estimated by stage")
