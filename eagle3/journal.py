@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3.runner import rundir
+from eagle3.runner.redact import redact
 
 
 class Journal:
@@ -87,10 +88,10 @@ class Journal:
             "kind": kind,
             "level": level,
             "actor": self._actor,
-            "text": text,
+            "text": redact(text),
         }
         if detail:
-            row["detail"] = detail[-2000:]
+            row["detail"] = redact(detail)[-2000:]
         rundir.append_line(self.run_dir / "events.jsonl", row | data)
         self.log(f"[{level}] {text}" if level != "info" else text)
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import grp
 import os
-import re
 import shutil
 import time
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from eagle3.runner import rundir
+from eagle3.runner import redact, rundir
 from eagle3.runner.errors import VerbError, from_os_error
 
 MIN_FREE_BYTES = 8 << 20
 MIN_FREE_INODES = 64
 STALE_S = 3600.0
-_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|SECRET_KEY)$", re.IGNORECASE)
 
 
 def check_launch(launch: Dict[str, Any]) -> Dict[str, Any]:
@@ -39,7 +37,7 @@ def check_launch(launch: Dict[str, Any]) -> Dict[str, Any]:
     for key, value in env.items():
         if not isinstance(value, str) or "=" in key or "\0" in key + value:
             raise VerbError("usage", f"The environment variable {key!r} cannot be set.", "Names and values are plain text.")
-        if _SECRET.search(key):
+        if redact.is_secret_name(key):
             raise VerbError("usage", f"{key} looks like a secret and would be written to launch.json.", "Pass it as secret_env.")
     if launch.get("group"):
         _group_id(str(launch["group"]))
