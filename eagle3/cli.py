@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import secrets
 import sys
 import time
@@ -36,6 +37,10 @@ RunId = Annotated[str, typer.Argument(help="run id, as `eagle3 ls` shows it")]
 Size = Annotated[str, typer.Option(help="preset of numbers")]
 Target = Annotated[str, typer.Option(help="preset of the target model")]
 Machine = Annotated[str, typer.Option(help="preset of the machine")]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option("--secret", metavar="NAME", help="variable of this shell that only the worker gets; repeatable"),
+]
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="override a field; repeatable")]
 
 PATH_FIELDS = frozenset({"data.prompts", "target.model"})
@@ -74,13 +79,15 @@ def run(
     overrides: Overrides = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
     run_id: Annotated[str | None, typer.Option(help="id of the run; asking again under it never starts a second")] = None,
+    secret: Secrets = None,
     detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
     as_json: Json = False,
 ) -> None:
     """Start a run, then follow it; hanging up ends only the follower."""
     spec = spec_of(size, target, machine, overrides, as_json=as_json, workspace=workspace)
     name = run_id or new_run_id(spec, time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2))
-    start(spec.workspace, name, spec, resume=False, detach=detach, as_json=as_json)
+    names = [*(secret or []), *filter(None, [spec.alerts.webhook_env])]
+    start(spec.workspace, name, spec, names, resume=False, detach=detach, as_json=as_json)
 
 
 @app.command()
@@ -88,6 +95,7 @@ def resume(
     run_id: RunId,
     workspace: Workspace = DEFAULT_WORKSPACE,
     verify: Annotated[bool, typer.Option(help="also a finished run: make again what is no longer whole")] = False,
+    secret: Secrets = None,
     detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
     as_json: Json = False,
 ) -> None:
@@ -103,7 +111,9 @@ def resume(
         spec = read_spec(run_dir / "spec.toml")
     except StageError as error:
         raise fail(str(error), as_json=as_json) from error
-    start(workspace, run_id, spec, resume=True, detach=detach, as_json=as_json)
+    # Those that it was started with are taken from this shell where it has them; the runner names the ones that are missing.
+    known = [name for name in secrets_of(run_dir) if name in os.environ]
+    start(workspace, run_id, spec, [*known, *(secret or [])], resume=True, detach=detach, as_json=as_json)
 
 
 @app.command()
@@ -181,8 +191,21 @@ def work(run_dir: Path) -> None:
     raise typer.Exit(work_on(run_dir.resolve()))
 
 
-def start(workspace: str, run_id: str, spec: RunSpec, *, resume: bool, detach: bool, as_json: bool) -> None:
+def secrets_of(run_dir: Path) -> list[str]:
+    """The names of the secrets that a run was started with."""
+    from eagle3.runner import preflight, rundir
+
+    return list(preflight.secret_names(rundir.read_object(run_dir / "launch.json")))
+
+
+def start(
+    workspace: str, run_id: str, spec: RunSpec, secret_names: list[str], *, resume: bool, detach: bool, as_json: bool
+) -> None:
     """Launch or resume through the runner, then follow."""
+    for name in secret_names:
+        if name not in os.environ:
+            text = f"The secret {name} is not set in this shell; export it first: its value is not given on the command line."
+            raise fail(text, EXIT_USAGE, as_json=as_json)
     # The worker must find this very package, installed or not.
     home = str(Path(__file__).resolve().parent.parent)
     request = {
@@ -193,6 +216,7 @@ def start(workspace: str, run_id: str, spec: RunSpec, *, resume: bool, detach: b
         "report": None,
         "actor": actor(),
         "resume": resume,
+        "secret_env": {name: os.environ[name] for name in secret_names},
     }
     ack = ask("launch", request, as_json=as_json)
     run_dir = Path(ack["run_dir"])

@@ -95,6 +95,13 @@ class Journal:
         rundir.append_line(self.run_dir / "events.jsonl", row | data)
         self.log(f"[{level}] {text}" if level != "info" else text)
 
+    def rank(self, rank: int, stage: str, step: int) -> None:
+        """Say how far one process of a distributed training is: each writes its own ``ranks/<rank>.json``, once a step."""
+        folder = self.run_dir / "ranks"
+        folder.mkdir(exist_ok=True)
+        row = {"v": 1, "attempt": self.attempt, "rank": rank, "stage": stage, "step": step, "t": self._clock()}
+        rundir.write_json(folder / f"{rank}.json", row, durable=False)
+
     def log(self, line: str) -> None:
         """A line in the attempt's log (the supervisor redirects stdout there)."""
         sys.stdout.write(f"{time.strftime('%H:%M:%S', time.localtime(self._clock()))} {line}\n")

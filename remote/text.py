@@ -12,7 +12,6 @@ _ESC = re.compile(r"\x1b[ -/]*[0-~]?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
-
 def plain(text: str) -> str:
     """Strip escape sequences and control characters, and of a line rewritten with ``\\r`` keep what a terminal
     would show in the end. Tabs and line ends stay."""

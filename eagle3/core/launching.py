@@ -34,4 +34,7 @@ def launch_request(spec: RunSpec, *, default_python: str, pythonpath: str) -> di
         "label": {"size": spec.size, "target": spec.target.name, "machine": spec.machine},
         "stage_names": list(STAGES),
         "spec_hash": spec.hash,
+        "disk_floor_bytes": spec.disk_floor_bytes,
+        "log_limit_bytes": spec.log_limit_bytes,
+        "hooks": spec.alerts.model_dump() if spec.alerts.wanted else None,
     }

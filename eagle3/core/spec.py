@@ -115,6 +115,38 @@ class Evaluate(Section):
     )
 
 
+AlertKind = Literal["finish", "failure", "stop", "stall", "guard", "disk_low", "gpu_fault"]
+
+
+class Alerts(Section):
+    """Whom the run tells, with no console open: a command in the container, a webhook, or both."""
+
+    command: list[str] = Field(default_factory=list, description="program and arguments; the alert comes as JSON on its stdin")
+    webhook: str = Field("", description="http or https address that gets the alert by POST")
+    webhook_env: str = Field("", description="name of the secret that holds the webhook's address instead")
+    on: list[AlertKind] = Field(["finish", "failure", "stall", "guard", "disk_low", "gpu_fault"], description="of what")
+    timeout_s: Annotated[float, Field(gt=0, le=60)] = Field(20, description="for each delivery")
+    min_interval_s: Annotated[float, Field(ge=0)] = Field(
+        60, description="between two alerts of a kind; what comes sooner is told together"
+    )
+    retry_s: Annotated[float, Field(gt=0)] = Field(5, description="before the second try; doubles with each failure")
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody is to be told."""
+        return bool(self.command or self.webhook or self.webhook_env)
+
+    @model_validator(mode="after")
+    def _webhook_is_one(self) -> Alerts:
+        if self.webhook and self.webhook_env:
+            raise ValueError("webhook and webhook_env exclude each other")
+        if self.webhook and not self.webhook.startswith(("http://", "https://")):
+            raise ValueError("webhook must begin with http:// or https://")
+        if "@" in self.webhook.partition("://")[2].partition("/")[0]:
+            raise ValueError("webhook holds credentials, which would stand in the spec; give it as a secret with webhook_env")
+        return self
+
+
 class RunSpec(Section):
     v: Literal[1] = 1
     size: str
@@ -128,6 +160,9 @@ class RunSpec(Section):
     disk_floor_bytes: Annotated[int, Field(ge=0)] = Field(
         1 << 30, description="a stage ends, resumable, before free space falls below"
     )
+    log_limit_bytes: Annotated[int, Field(ge=1 << 20)] = Field(
+        256 << 20, description="space on disk of a log; beyond it the log's middle is given back to the disk"
+    )
     grace_s: Annotated[float, Field(ge=0)] = Field(30, description="seconds between TERM and KILL on a stop")
     device: Literal["cpu", "cuda"] = "cpu"
     target: Target
@@ -138,6 +173,7 @@ class RunSpec(Section):
     vocabulary: Vocabulary = Vocabulary()
     train: Train = Train()
     evaluate: Evaluate = Evaluate()
+    alerts: Alerts = Alerts()
 
     @model_validator(mode="after")
     def _counts_fit(self) -> RunSpec:

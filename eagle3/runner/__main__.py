@@ -13,8 +13,11 @@ import json
 import os
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import detach, gpu, serve, stop, supervise, verbs
+from eagle3.runner import deliver, detach, nvml, serve, stop, supervise, verbs
 from eagle3.runner.errors import VerbError
+
+_CHILDREN = {"nvml": nvml.main, "xid": nvml.watch_main, "deliver": deliver.main}
+"""What the runner starts of itself, to be killed where it hangs: no arguments, JSON in and out."""
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -27,7 +30,8 @@ def main(argv: Optional[List[str]] = None) -> int:
         add = commands.add_parser(name, help=text)
         add.add_argument("workspace", nargs="?", default="~/eagle3")
     commands.add_parser("gpu", help="the GPUs, as JSON")
-    commands.add_parser("nvml", help=argparse.SUPPRESS)
+    for name in _CHILDREN:
+        commands.add_parser(name, help=argparse.SUPPRESS)
     add = commands.add_parser("supervise", help="watch over one attempt of a run")
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int)
@@ -51,8 +55,8 @@ def main(argv: Optional[List[str]] = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.command == "serve":
         return serve.main(options.marker)
-    if options.command == "nvml":
-        return gpu.nvml_main()
+    if options.command in _CHILDREN:
+        return _CHILDREN[options.command]()
     if options.command == "supervise":
         return _supervise(options)
     if options.command == "end":
@@ -71,7 +75,10 @@ def _supervise(options: argparse.Namespace) -> int:
     if options.detach:
         detach.leave()
     run_dir = options.run_dir.resolve()
-    secrets = supervise.read_secrets(options.secret_fd) if options.secret_fd is not None else {}
+    if options.secret_fd is not None:
+        secrets = supervise.read_secrets(options.secret_fd)
+    else:
+        secrets = supervise.secrets_of_environment(run_dir)
     attempt = options.attempt if options.attempt is not None else supervise.claim_next(run_dir)
 
     def started() -> None:

@@ -235,4 +235,3 @@ class Alerter:
             os.killpg(child.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):  # in the kernel's hands
             child.wait(timeout=1)
-

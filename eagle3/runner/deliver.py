@@ -1,5 +1,6 @@
-"""``runner deliver``: brings one alert to its hooks, in a process that can be killed; reads it on stdin, tells the outcome on stdout.
+"""``runner deliver``: brings one alert to its hooks, in a process that can be killed.
 
+It reads the alert on stdin and tells the outcome on stdout.
 The operator's command runs without a shell in a session of its own, with the alert as JSON on its stdin and in
 ``EAGLE3_ALERT_*``; whatever it has started is ended with it. A webhook gets the same JSON by POST. The address, which may be a
 secret, comes on stdin and stands in no argument list, environment or message.

@@ -65,7 +65,9 @@ def check_hooks(launch: Dict[str, Any], secrets: Dict[str, str]) -> None:
     if not isinstance(command, list) or not all(isinstance(part, str) and "\0" not in part for part in command):
         raise VerbError("usage", "The alert command must be a list of strings.", "Correct alerts.command.")
     if command and shutil.which(os.path.expanduser(command[0])) is None:  # noqa: PTH111 - an unknown ~user stays as it is
-        text = f"The alert command {redact.redact(command[0])!r} cannot be run in this container: it is missing or not executable."
+        text = (
+            f"The alert command {redact.redact(command[0])!r} cannot be run in this container: it is missing or not executable."
+        )
         raise VerbError("usage", text, "Correct alerts.command.")
     webhook, name = str(found.get("webhook") or ""), str(found.get("webhook_env") or "")
     if name and name not in secrets:

@@ -7,8 +7,8 @@ file keeps its length. A reader meets one line that says how much is gone, then 
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import errno
 import os
 from pathlib import Path
 from typing import Iterable, Optional, Set, Tuple
@@ -54,7 +54,9 @@ class LogLimit:
         try:
             problem = _punch(descriptor, first, last - first) if last > first else ""
             if not problem:
-                text = f"\nrunner: {last - first} bytes were taken out here, the log was too long for the disk; it goes on below.\n"
+                text = (
+                    f"\nrunner: {last - first} bytes were taken out here, the log was too long for the disk; it goes on below.\n"
+                )
                 os.pwrite(descriptor, text.encode("ascii"), first)
             return problem
         finally:
@@ -77,15 +79,16 @@ def data_at(descriptor: int, offset: int, size: int) -> Tuple[int, int]:
 
     Both are ``size`` where nothing follows. A file system that knows no holes has one stretch.
     """
+    if offset >= size:
+        return offset, offset
     try:
         begin = os.lseek(descriptor, offset, os.SEEK_DATA)
         return begin, min(size, os.lseek(descriptor, begin, os.SEEK_HOLE))
-    except OSError:
-        return (offset, size) if offset >= size or not _in_hole(descriptor, offset) else (size, size)
+    except OSError as error:
+        # ENXIO: a hole up to the end. Anything else: no question that this file system answers.
+        return (size, size) if error.errno == errno.ENXIO else (offset, size)
 
 
-def _in_hole(descriptor: int, offset: int) -> bool:
-    """Whether no data follows ``offset``, where the file system can tell."""
-    with contextlib.suppress(OSError):
-        return os.lseek(descriptor, offset, os.SEEK_HOLE) == offset
-    return False
+def taken_out(descriptor: int, offset: int, size: int) -> bool:
+    """Whether the whole stretch is a hole: what stood there was read before it was taken out."""
+    return offset >= 0 and data_at(descriptor, offset, offset + size)[0] >= offset + size

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from eagle3.runner import redact, rundir
 from eagle3.runner.errors import VerbError, from_os_error
@@ -51,6 +51,24 @@ def check_secrets(secrets: Dict[str, str]) -> None:
             raise VerbError("usage", f"The secret {key!r} cannot be set as an environment variable.")
     if sum(len(key) + len(value) * 6 + 8 for key, value in secrets.items()) > 60_000:
         raise VerbError("usage", "The secrets are too long.", "Pass at most some kilobytes; put larger ones into a file.")
+
+
+def secret_names(launch: Dict[str, Any]) -> List[str]:
+    """The names of the secrets that a run was started with, out of its launch.json: the values stand nowhere."""
+    names = launch.get("secret_env")
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def check_secrets_given(run_id: str, launch: Dict[str, Any], secrets: Dict[str, str]) -> None:
+    """Raises VerbError("usage") that names the secrets that the run was started with and that are not given now."""
+    missing = [name for name in secret_names(launch) if name not in secrets]
+    if missing:
+        names = ", ".join(missing)
+        raise VerbError(
+            "usage",
+            f"The run {run_id} was started with secrets that no file keeps, and now they are missing: {names}.",
+            f"Give {names} again.",
+        )
 
 
 def check_disk(workspace: Path, need_bytes: int = MIN_FREE_BYTES) -> None:

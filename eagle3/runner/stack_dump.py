@@ -88,7 +88,9 @@ def dump_last(run_dir: Path, by: str) -> Dict[str, Any]:
 def _ask(process: Stat, asked: Dumped, log: int, by: str) -> bool:
     """Whether the process wrote to the log after the signal, and has stopped doing so (or used up its time)."""
     who = f"rank {asked.rank}" if asked.rank is not None else _short_name(asked.pid)
-    os.write(log, f"\nrunner: stacks of {who}, pid {asked.pid}{f', asked for by {by}' if by else ''}:\n".encode("utf-8", "replace"))
+    os.write(
+        log, f"\nrunner: stacks of {who}, pid {asked.pid}{f', asked for by {by}' if by else ''}:\n".encode("utf-8", "replace")
+    )
     before = os.fstat(log).st_size
     if not proctable.send((process.pid, process.start_ticks), signal.SIGUSR1):
         return False
@@ -132,6 +134,9 @@ def _sentence(dumped: List[Dumped], silent: List[Dumped], unable: List[Dumped]) 
 
 
 def _names(group: List[Dumped]) -> str:
-    named = [f"{f'rank {one.rank}, ' if one.rank is not None else ''}pid {one.pid}{f' ({one.why})' if one.why else ''}" for one in group]
+    named = [
+        f"{f'rank {one.rank}, ' if one.rank is not None else ''}pid {one.pid}{f' ({one.why})' if one.why else ''}"
+        for one in group
+    ]
     more = f" and {len(named) - _MAX_NAMED} more" if len(named) > _MAX_NAMED else ""
     return ", ".join(named[:_MAX_NAMED]) + more

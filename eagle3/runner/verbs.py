@@ -1,6 +1,6 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, list, launch, read, stop, gpu, http. Arguments and answers are plain JSON.
+Verbs: hello, probe, list, launch, read, stop, dump, gpu, http. Arguments and answers are plain JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from eagle3 import __version__
-from eagle3.runner import gpu, host, increments, rundir, state, vllm
+from eagle3.runner import gpu, host, increments, rundir, stack_dump, state, vllm
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
 from eagle3.runner import stop as stopping
@@ -20,7 +20,17 @@ from eagle3.runner.errors import VerbError, from_os_error
 
 __all__ = ["LIMITS_S", "VerbError", "handle"]
 
-LIMITS_S = {"hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "read": 30.0, "stop": 20.0, "gpu": 15.0, "http": 60.0}
+LIMITS_S = {
+    "hello": 5.0,
+    "probe": 20.0,
+    "list": 20.0,
+    "launch": 45.0,
+    "read": 30.0,
+    "stop": 20.0,
+    "dump": 30.0,
+    "gpu": 15.0,
+    "http": 60.0,
+}
 """Seconds after which the channel answers that a verb has not answered."""
 
 Args = Dict[str, Any]
@@ -108,6 +118,10 @@ def _stop(args: Args) -> Dict[str, Any]:
     return stopping.stop(_existing(args), args.get("mode") or "now", str(args.get("actor") or ""), args.get("grace_s"))
 
 
+def _dump(args: Args) -> Dict[str, Any]:
+    return stack_dump.dump_last(_existing(args), str(args.get("actor") or ""))
+
+
 def _gpu(_: Args) -> Dict[str, Any]:
     return gpu.report()
 
@@ -131,6 +145,7 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "launch": _launch,
     "read": _read,
     "stop": _stop,
+    "dump": _dump,
     "gpu": _gpu,
     "http": _http,
 }
