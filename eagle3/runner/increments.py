@@ -61,7 +61,7 @@ def read(run_dir: Path, name: str, token: Optional[Token], max_bytes: int, whole
             "token": _token(descriptor, status, end),
             "reset": reset,
             "missing": False,
-            "more": cut or bool(kept) and len(chunk) == limit and os.fstat(descriptor).st_size > end,
+            "more": cut or (bool(kept) and len(chunk) == limit and os.fstat(descriptor).st_size > end),
         }
     finally:
         os.close(descriptor)
