@@ -121,8 +121,8 @@ class Faults:
                 self._told.discard(name)
             return []
         self._clean[name] = 0
-        heat, watts = card.get("temperature_c"), card.get("power_w")
-        state = ", ".join([f"{heat:.0f} °C"] * (heat is not None) + [f"{watts:.0f} W"] * (watts is not None))
+        figures = ((card.get("temperature_c"), "°C"), (card.get("power_w"), "W"))
+        state = ", ".join(f"{value:.0f} {unit}" for value, unit in figures if value is not None)
         what = f"its clocks are slowed: {', '.join(slowed)}{f' ({state})' if state else ''}"
         return self._once(name, "warn", card, what, "Check cooling and power; the run goes on, slower.")
 

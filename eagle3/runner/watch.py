@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Set, Tuple
 
 from eagle3.runner import hooks, identity, ranks, redact, rundir, stack_dump, state
 from eagle3.runner.alert_ledger import Ledger
@@ -55,6 +55,7 @@ class Watch:
         self._logs_at = 0.0
         self._next = time.monotonic() + self._every_s
         self._low_count = 0
+        self._defects: Set[str] = set()
         self._settling: Optional[threading.Thread] = None
 
     def begin(self) -> None:
@@ -71,31 +72,40 @@ class Watch:
             self._alerter.tick()
         if now >= self._logs_at:
             self._logs_at = now + _LOGS_EVERY_S
-            self._look_at_logs()
-        if self._dump is not None and self._dump.done():
-            self._tell_stall(self._dump)
-            self._dump = None
+            self._safely(self._look_at_logs)
+        self._safely(self._look_at_stacks)
         if now >= self._next:
             self._next = now + self._every_s
-            self._look_at_events()
-            self._look_at_disk()
-            self._look_at_gpus()
-            self._look_for_stall()
+            for look in (self._look_at_events, self._look_at_disk, self._look_at_gpus, self._look_for_stall):
+                self._safely(look)
+
+    def _safely(self, look: Callable[[], None]) -> None:
+        """A defect in a look, or a file that a foreign hand wrote, must not take the supervisor from its run."""
+        try:
+            look()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run is worth more; it is said once for each look
+            if look.__name__ not in self._defects:
+                self._defects.add(look.__name__)
+                self._event("watch_defect", f"a defect in {look.__name__.strip("_<>")}: {type(error).__name__}: {error}", "warn")
 
     def ended(self, record: Dict[str, Any]) -> None:
         """``exit.json`` is on disk: tell how it ended. Waits a bounded time for the delivery, and for nothing else."""
         self._xids.stop()
+        self._safely(self._look_at_events)
+        if self._dump is not None:
+            self._tell_stall(self._dump)
+        self._safely(lambda: self._tell_end(record))
         if self._alerter is not None:
-            self._look_at_events()
-            if self._dump is not None:
-                self._tell_stall(self._dump)
-            kind, level, text, detail = ending(self._run_dir, self._attempt, record)
-            self._alerter.tell(f"end-{self._attempt}", kind, text, level, detail)
             self._alerter.close()
         if self._settling is not None:
             self._settling.join(LONGEST_FINAL_WAIT_S)
         if self._lock is not None:
             os.close(self._lock)
+
+    def _tell_end(self, record: Dict[str, Any]) -> None:
+        if self._alerter is not None:
+            kind, level, text, detail = ending(self._run_dir, self._attempt, record)
+            self._alerter.tell(f"end-{self._attempt}", kind, text, level, detail)
 
     def _tell(self, fact: str, kind: str, text: str, level: str, detail: str = "") -> None:
         if self._alerter is not None:
@@ -142,11 +152,13 @@ class Watch:
         if fault.level == "error":
             self._tell(f"gpu-{self._attempt}-{fault.key}", "gpu_fault", fault.text, fault.level)
 
+    def _look_at_stacks(self) -> None:
+        if self._dump is not None and self._dump.done():
+            dump, self._dump = self._dump, None
+            self._tell_stall(dump)
+
     def _look_for_stall(self) -> None:
-        try:
-            found = state.summary(self._run_dir, time.time())
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return  # a file that a foreign hand wrote must not end the watch
+        found = state.summary(self._run_dir, time.time())
         if found["state"] != "stalled":
             if self._stalled:
                 self._event("stall_over", "the run moves again", "info")
