@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from eagle3.runner import adopt, detach, identity, rundir, state
+from eagle3.runner.conditions import log_tail
 from eagle3.runner.ending import ended_record
 from eagle3.runner.errors import VerbError, from_os_error
 from eagle3.runner.hooks import check_hooks
@@ -211,7 +212,4 @@ def _answer(run_dir: Path, attempt: int, *, already: bool) -> Dict[str, Any]:
 
 
 def _log_tail(folder: Path) -> str:
-    try:
-        return redact((folder / "run.log").read_bytes()[-2000:].decode("utf-8", "replace"))
-    except OSError:
-        return ""
+    return redact(log_tail(folder / "run.log", 2000))

@@ -36,6 +36,8 @@ class LogLimit:
                 if status.st_blocks * 512 <= self.limit_bytes:
                     continue
                 problem = self._free(file, status.st_size)
+            except FileNotFoundError:
+                continue
             except OSError as error:
                 problem = error.strerror or str(error)
             if file not in self._told:

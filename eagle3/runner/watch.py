@@ -27,7 +27,6 @@ Event = Callable[..., None]
 """Writes an event: kind, text, level, detail."""
 
 _DETAIL_BYTES = 1500
-_LOGS_EVERY_S = 2.0
 
 
 class Watch:
@@ -52,7 +51,6 @@ class Watch:
         self._stalled = False
         self._dump: Optional["_Dump"] = None
         self._logs = LogLimit(int(launch.get("log_limit_bytes") or LIMIT_BYTES))
-        self._logs_at = 0.0
         self._next = time.monotonic() + self._every_s
         self._low_count = 0
         self._defects: Set[str] = set()
@@ -70,9 +68,7 @@ class Watch:
         now = time.monotonic()
         if self._alerter is not None:
             self._alerter.tick()
-        if now >= self._logs_at:
-            self._logs_at = now + _LOGS_EVERY_S
-            self._safely(self._look_at_logs)
+        self._safely(self._look_at_logs)
         self._safely(self._look_at_stacks)
         if now >= self._next:
             self._next = now + self._every_s
@@ -86,12 +82,13 @@ class Watch:
         except Exception as error:  # noqa: BLE001 - whatever it is, the run is worth more; it is said once for each look
             if look.__name__ not in self._defects:
                 self._defects.add(look.__name__)
-                self._event("watch_defect", f"a defect in {look.__name__.strip("_<>")}: {type(error).__name__}: {error}", "warn")
+                self._event("watch_defect", f"a defect in {look.__name__.strip('_<>')}: {type(error).__name__}: {error}", "warn")
 
     def ended(self, record: Dict[str, Any]) -> None:
         """``exit.json`` is on disk: tell how it ended. Waits a bounded time for the delivery, and for nothing else."""
         self._xids.stop()
         self._safely(self._look_at_events)
+        self._safely(self._look_at_logs)
         if self._dump is not None:
             self._tell_stall(self._dump)
         self._safely(lambda: self._tell_end(record))
