@@ -51,7 +51,10 @@ def main() -> int:
 def alert_environment(alert: Alert) -> Dict[str, str]:
     """The alert for a command that would rather not read JSON: ``EAGLE3_ALERT_KIND``, ``_TEXT``, ``_RUN_ID`` and so on."""
     plain = {key: value for key, value in alert.items() if isinstance(value, (str, int, float)) and not isinstance(value, bool)}
-    return {f"EAGLE3_ALERT_{key.upper()}": str(value).replace("\0", "") for key, value in plain.items()}
+    return {
+        f"EAGLE3_ALERT_{key.upper()}": str(value).replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+        for key, value in plain.items()
+    }
 
 
 def run_command(argv: List[str], alert: Alert, timeout_s: float) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterable, List, Set, Tuple
 from eagle3.runner import identity
 from eagle3.runner.identity import Stat
 
+_LOCK_WAIT_S = 1.0
 _lock = threading.Lock()
 _started: Set[Tuple[int, int]] = set()
 
@@ -35,8 +36,10 @@ def start(command: List[str], **options: Any) -> "subprocess.Popen[bytes]":
 
 def leave_out(processes: Iterable[Stat]) -> List[Stat]:
     """``processes`` (parents before children) without the supervisor's own children and what descends from them."""
-    with _lock:
-        own = set(_started)
+    held = _lock.acquire(timeout=_LOCK_WAIT_S)  # a start that hangs (a dead network disk) must not hang the supervisor
+    own = set(_started)
+    if held:
+        _lock.release()
     dropped: Set[int] = set()
     kept = []
     for process in processes:

@@ -83,7 +83,9 @@ class Supervisor:
         if self.launch.get("pythonpath"):
             env["PYTHONPATH"] = os.pathsep.join([self.launch["pythonpath"], *filter(None, [env.get("PYTHONPATH")])])
         own = hooks.webhook_secret(self.launch)  # the supervisor's, not the worker's
-        env.update({name: value for name, value in self.secrets.items() if name != own})
+        secrets = {name: value for name, value in self.secrets.items() if name != own}
+        env.update(secrets)
+        env[redact.NAMES_VARIABLE] = ",".join(secrets)
         env.update(marker(self.run_dir, self.attempt))
         return env
 

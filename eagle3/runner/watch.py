@@ -87,17 +87,16 @@ class Watch:
     def ended(self, record: Dict[str, Any]) -> None:
         """``exit.json`` is on disk: tell how it ended. Waits a bounded time for the delivery, and for nothing else."""
         self._xids.stop()
+        self._safely(lambda: self._tell_end(record))  # first, so that no slow delivery of something less is in its way
         self._safely(self._look_at_events)
         self._safely(self._look_at_logs)
         if self._dump is not None:
             self._tell_stall(self._dump)
-        self._safely(lambda: self._tell_end(record))
         if self._alerter is not None:
             self._alerter.close()
         if self._settling is not None:
             self._settling.join(LONGEST_FINAL_WAIT_S)
-        if self._lock is not None:
-            os.close(self._lock)
+        _unlock(self._lock)
 
     def _tell_end(self, record: Dict[str, Any]) -> None:
         if self._alerter is not None:
@@ -242,7 +241,7 @@ def settle(run_dir: Path, attempt: int, secrets: Dict[str, str]) -> None:
         alerter.tell(f"end-{attempt}", kind, text, level, detail)
         alerter.close()
     finally:
-        os.close(lock)
+        _unlock(lock)
 
 
 def _alerter(run_dir: Path, attempt: int, launch: Dict[str, Any], secrets: Dict[str, str], event: Event) -> Optional[Alerter]:
@@ -273,13 +272,22 @@ def _event_writer(run_dir: Path, attempt: int) -> Event:
 
 
 def _lock(folder: Path) -> Optional[int]:
-    """Be the one who tells this attempt's alerts; None where another process is. Where there are no locks, everyone is."""
-    descriptor = os.open(folder / "alerts.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+    """Be the one who tells this attempt's alerts: a descriptor to give to ``_unlock``; None where another process is.
+
+    Where no lock can be had (a full disk, some network file systems) the ledger alone keeps a fact from being told twice.
+    """
+    descriptor = -1
     try:
+        descriptor = os.open(folder / "alerts.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         return None
-    except OSError as error:  # some network file systems: the ledger alone keeps a fact from being told twice
+    except OSError as error:
         complain(f"no lock on the alerts of {folder}: {error}")
     return descriptor
+
+
+def _unlock(descriptor: Optional[int]) -> None:
+    if descriptor is not None and descriptor >= 0:
+        os.close(descriptor)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from eagle3.runner import gpu, proctable
 from eagle3.runner.gpu_faults import CLEAN_REPORTS, Faults, xid_fault
 from eagle3.runner.launch import launch
 from eagle3.runner.nvml import throttle_words
-from tests.runner.support import shell, started, state_is, wait_end, wait_for
+from tests.runner.support import kill_supervisor, shell, started, state_is, wait_end, wait_for
 
 
 def card(index: int, **more: Any) -> dict[str, Any]:
@@ -82,6 +83,16 @@ def test_a_run_names_each_fault_once_and_alerts_where_a_card_is_broken(
     assert wait_end(run_dir)["survivors"] == []
     assert "ending" not in (run_dir / "events.jsonl").read_text(), "the watch for Xids is nothing that the worker left behind"
     wait_for(lambda: not [pid for pid in children if Path(f"/proc/{pid}").exists()])
+
+
+@pytest.mark.usefixtures("gpu_control")
+def test_the_watch_for_xids_ends_with_its_supervisor(workspace: Path) -> None:
+    run_dir = Path(launch(workspace, "r", "", shell("exec sleep 600", heartbeat_s=0.1))["run_dir"])
+    wait_for(lambda: b"xid" in b" ".join(_command_lines(run_dir)))
+    tree = proctable.descendants([started(run_dir)["supervisor"]["pid"]], proctable.snapshot())
+    watchers = [p.pid for p in tree if p.pid != started(run_dir)["pid"]]
+    kill_supervisor(run_dir)
+    wait_for(lambda: not [pid for pid in watchers if Path(f"/proc/{pid}").exists()])
 
 
 def _command_lines(run_dir: Path) -> list[bytes]:
