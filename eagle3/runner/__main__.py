@@ -13,10 +13,10 @@ import json
 import os
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import deliver, detach, nvml, serve, stop, supervise, verbs
+from eagle3.runner import deliver, detach, logsearch, nvml, serve, stop, supervise, verbs
 from eagle3.runner.errors import VerbError
 
-_CHILDREN = {"nvml": nvml.main, "xid": nvml.watch_main, "deliver": deliver.main}
+_CHILDREN = {"nvml": nvml.main, "xid": nvml.watch_main, "deliver": deliver.main, "logsearch": logsearch.main}
 """What the runner starts of itself, to be killed where it hangs: no arguments, JSON in and out."""
 
 
