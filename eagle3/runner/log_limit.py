@@ -11,7 +11,7 @@ import ctypes
 import errno
 import os
 from pathlib import Path
-from typing import Iterable, Optional, Set, Tuple
+from typing import Iterable, Iterator, Optional, Set, Tuple
 
 LIMIT_BYTES = 256 << 20
 """Space on disk that a log may take before its middle is freed."""
@@ -89,6 +89,25 @@ def data_at(descriptor: int, offset: int, size: int) -> Tuple[int, int]:
     except OSError as error:
         # ENXIO: a hole up to the end. Anything else: no question that this file system answers.
         return (size, size) if error.errno == errno.ENXIO else (offset, size)
+
+
+def stretches(descriptor: int) -> Iterator[Tuple[int, int]]:
+    """The stretches of real bytes of a file, in order, as (begin, end): one or two for a log."""
+    size = os.fstat(descriptor).st_size
+    begin, end = data_at(descriptor, 0, size)
+    while begin < end:
+        yield begin, end
+        begin, end = data_at(descriptor, end, size)
+
+
+def stretch_before(descriptor: int, offset: int) -> Tuple[int, int]:
+    """The last stretch of real bytes that begins before ``offset``, cut there; (0, 0) where there is none."""
+    found = (0, 0)
+    for begin, end in stretches(descriptor):
+        if begin >= offset:
+            break
+        found = begin, min(end, offset)
+    return found
 
 
 def taken_out(descriptor: int, offset: int, size: int) -> bool:

@@ -7,16 +7,18 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from eagle3.runner import increments, log_limit
+from eagle3.runner import increments, log_limit, logs
 from eagle3.runner.launch import launch
 from eagle3.runner.log_limit import LogLimit
 from tests.runner.support import wait_end, wait_for
 
 LIMIT_BYTES = 1 << 20
 LINE = b"%07d " + b"x" * 119 + b"\n"
+"""128 bytes."""
 
 
 def on_disk(file: Path) -> int:
@@ -103,6 +105,31 @@ def test_a_follower_that_was_away_goes_on_behind_the_gap_and_not_from_the_start(
     found = numbers(text)
     assert not reset and found[0] > 6_000 and found[-1] == 59_999 and found == list(range(found[0], 60_000))
     assert follow(run_dir, token)[0] == ""
+
+
+def test_a_pager_turns_over_the_gap_both_ways_and_a_search_does_not_read_it(run_dir: Path, log: Path) -> None:
+    write_lines(log, 0, 40_000)
+    LogLimit(LIMIT_BYTES).check([log])
+
+    def page(at: object, **more: int) -> dict[str, Any]:
+        return logs.log(run_dir, "page", {"name": "run.log", "at": at, **more})
+
+    forward, at = list[int](), 0
+    while at < log.stat().st_size:
+        found = page(at, after=400)
+        forward += numbers("\n".join(line["text"] for line in found["lines"]))
+        assert found["end"] > at
+        at = found["end"]
+    assert forward == sorted(set(forward)) and (forward[0], forward[-1]) == (0, 39_999) and len(forward) < 9_000
+    backward, at = list[int](), log.stat().st_size
+    while at > 0:
+        found = page(at, before=400)
+        backward += reversed(numbers("\n".join(line["text"] for line in found["lines"])))
+        assert found["start"] < at
+        at = found["start"]
+    assert backward == forward[::-1]
+    search = logs.log(run_dir, "search", {"name": "run.log", "pattern": "^00(00000|39999) "})
+    assert search["total"] == 2 and search["after"] == [0, 39_999 * 128]
 
 
 def test_a_log_is_told_of_once_and_small_ones_are_left_alone(run_dir: Path, log: Path) -> None:
