@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -274,3 +275,15 @@ def test_hooks_that_cannot_work_are_refused_before_anything_is_made(workspace: P
 def test_a_spec_refuses_a_webhook_that_would_give_a_password_away_or_lead_nowhere(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="webhook"):
         Alerts.model_validate(wrong)
+
+
+def test_the_command_line_starts_a_run_that_tells(workspace: Path, tmp_path: Path) -> None:
+    place = tmp_path / "told"
+    worker = tmp_path / "worker"  # stands for the interpreter; how a run works is not what this is about
+    worker.write_text("#!/bin/sh\nexit 1\n")
+    worker.chmod(0o755)
+    settings = [f"worker_python={worker}", f"alerts.command={json.dumps(noting(place))}", "alerts.min_interval_s=0"]
+    command = [sys.executable, "-m", "eagle3", "run", "--workspace", str(workspace), "--run-id", "r", "--detach"]
+    subprocess.run([*command, *(part for item in settings for part in ("--set", item))], check=True, timeout=60)
+    wait_for(lambda: place.exists() and place.read_text() == "end-1\n")
+    assert rundir.read_object(workspace / "runs/r/launch.json")["disk_floor_bytes"] == 1 << 30
