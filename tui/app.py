@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +22,7 @@ from eagle3.core.spec import RunSpec
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
 from tui import messages, plan
 from tui.catalog import Catalog
+from tui.comparing import Compared
 from tui.formats import clean_text, count_label, one_line
 from tui.keymap import KEYS
 from tui.ports import Connect
@@ -32,7 +33,10 @@ from tui.session import Session
 from tui.state import Console, NotesView
 from tui.themes.palette import THEME
 
-LATER = {"launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen", "notes": "NotesScreen"}
+LATER = {
+    "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen", "notes": "NotesScreen",
+    "compare": "CompareScreen",
+}  # fmt: skip
 """Screens imported when they are first opened: the plots alone cost a third of a second."""
 
 TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
@@ -67,6 +71,7 @@ class ConsoleApp(App[None]):
         self.clock = clock
         self.console_state = Console(host, poll_s=poll_s)
         self.choices = plan.first_choices(workspace, worker_python)
+        self.compared = Compared()
         self._machine_chosen = False
         self._catalog = catalog
         self._first_run = run_id
@@ -187,6 +192,16 @@ class ConsoleApp(App[None]):
         else:
             view.problem = message.text
         self.present()
+
+    def on_run_collected(self, message: messages.RunCollected) -> None:
+        self.compared.take(message.run_id, message.view, message.spec_toml, message.problem)
+        self.present()
+
+    def compare(self, run_ids: Sequence[str]) -> None:
+        """Lay these runs side by side."""
+        self.compared = Compared(tuple(run_ids))
+        self.session.collect(run_ids)
+        self.action_go("compare")
 
     def on_launched(self, message: messages.Launched) -> None:
         self.console_state.launching = ""
