@@ -9,15 +9,22 @@ if not __package__:  # run as a folder: Python put the package itself on the pat
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import argparse
+import importlib
 import json
 import os
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import deliver, detach, logsearch, nvml, serve, stop, supervise, verbs
+from eagle3.runner import detach, serve, stop, supervise, verbs
 from eagle3.runner.errors import VerbError
 
-_CHILDREN = {"nvml": nvml.main, "xid": nvml.watch_main, "deliver": deliver.main, "logsearch": logsearch.main}
-"""What the runner starts of itself, to be killed where it hangs: no arguments, JSON in and out."""
+_CHILDREN = {
+    "nvml": ("nvml", "main"),
+    "xid": ("nvml", "watch_main"),
+    "deliver": ("deliver", "main"),
+    "logsearch": ("logsearch", "main"),
+}
+"""What the runner starts of itself, to be killed where it hangs: no arguments, JSON in and out. Each is imported only
+where it runs: an HTTP client costs every helper's start."""
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -56,7 +63,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "serve":
         return serve.main(options.marker)
     if options.command in _CHILDREN:
-        return _CHILDREN[options.command]()
+        module, function = _CHILDREN[options.command]
+        return int(getattr(importlib.import_module(f"eagle3.runner.{module}"), function)())
     if options.command == "supervise":
         return _supervise(options)
     if options.command == "end":
