@@ -38,4 +38,7 @@ def launch_request(spec: RunSpec, *, default_python: str, pythonpath: str) -> di
         "spec_hash": spec.hash,
         # What the runner holds against the disk before anything is made.
         "needs": {"bytes": need.bytes, "inodes": need.inodes, "what": need.what, "keeps_bytes": spec.disk_floor_bytes},
+        "disk_floor_bytes": spec.disk_floor_bytes,
+        "log_limit_bytes": spec.log_limit_bytes,
+        "hooks": spec.alerts.model_dump() if spec.alerts.wanted else None,
     }

@@ -121,6 +121,14 @@ class Gpu(Record):
     utilization_pct: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None
+    power_limit_w: float | None = None
+    ecc_uncorrected: int | None = Field(None, description="volatile: since the driver was loaded")
+    ecc_corrected: int | None = None
+    remap_pending: bool | None = Field(None, description="rows of memory wait to be remapped; a reset of the GPU does it")
+    remap_failed: bool | None = None
+    retired_pending: bool | None = Field(None, description="pages of memory wait to be retired (older cards)")
+    throttle: list[str] | None = Field(None, description="what slows the clocks, in words; empty: nothing does")
+    lost: bool = Field(False, description="the driver says that the card is lost")
     processes: list[dict[str, Any]] = Field(default_factory=list)
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import grp
 import os
-import re
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
-from eagle3.runner import rundir
+from eagle3.runner import redact, rundir
 from eagle3.runner.errors import VerbError, from_os_error
 
 MIN_FREE_BYTES = 8 << 20
 MIN_FREE_INODES = 64
 STALE_S = 3600.0
-_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|SECRET_KEY)$", re.IGNORECASE)
 
 
 def check_launch(launch: Dict[str, Any]) -> Dict[str, Any]:
@@ -39,7 +37,7 @@ def check_launch(launch: Dict[str, Any]) -> Dict[str, Any]:
     for key, value in env.items():
         if not isinstance(value, str) or "=" in key or "\0" in key + value:
             raise VerbError("usage", f"The environment variable {key!r} cannot be set.", "Names and values are plain text.")
-        if _SECRET.search(key):
+        if redact.is_secret_name(key):
             raise VerbError("usage", f"{key} looks like a secret and would be written to launch.json.", "Pass it as secret_env.")
     if launch.get("group"):
         _group_id(str(launch["group"]))
@@ -53,6 +51,24 @@ def check_secrets(secrets: Dict[str, str]) -> None:
             raise VerbError("usage", f"The secret {key!r} cannot be set as an environment variable.")
     if sum(len(key) + len(value) * 6 + 8 for key, value in secrets.items()) > 60_000:
         raise VerbError("usage", "The secrets are too long.", "Pass at most some kilobytes; put larger ones into a file.")
+
+
+def secret_names(launch: Dict[str, Any]) -> List[str]:
+    """The names of the secrets that a run was started with, out of its launch.json: the values stand nowhere."""
+    names = launch.get("secret_env")
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def check_secrets_given(run_id: str, launch: Dict[str, Any], secrets: Dict[str, str]) -> None:
+    """Raises VerbError("usage") that names the secrets that the run was started with and that are not given now."""
+    missing = [name for name in secret_names(launch) if name not in secrets]
+    if missing:
+        names = ", ".join(missing)
+        raise VerbError(
+            "usage",
+            f"The run {run_id} was started with secrets that no file keeps, and now they are missing: {names}.",
+            f"Give {names} again.",
+        )
 
 
 def check_disk(workspace: Path, need_bytes: int = MIN_FREE_BYTES) -> None:

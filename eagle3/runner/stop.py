@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import adopt, detach, identity, proctable, rundir, state
+from eagle3.runner import adopt, detach, identity, proctable, redact, rundir, state
 from eagle3.runner.ending import ended_record
 from eagle3.runner.errors import VerbError, from_os_error
 from eagle3.runner.supervise import KILL_GRACE_S
+from eagle3.runner.watch import settle
 
 MODES = ("now", "after-checkpoint")
 
@@ -99,8 +100,8 @@ def end_unsupervised(run_dir: Path, attempt: int, grace_s: Optional[float] = Non
     while identity.is_running(*leader) and time.monotonic() < deadline:
         time.sleep(0.05)
     left = proctable.end_all(everything, grace_s=min(KILL_GRACE_S, grace_s))
-    if (folder / "exit.json").exists():
-        return
-    survivors = [{"pid": pid, "name": proctable.name(pid)} for pid, _ in left]
-    record = ended_record(attempt, None, {"mode": "now"}, survivors=survivors, error="", now=time.time())
-    rundir.write_json(folder / "exit.json", record)
+    if not (folder / "exit.json").exists():
+        survivors = [{"pid": pid, "name": redact.redact(proctable.name(pid))} for pid, _ in left]
+        record = ended_record(attempt, None, {"mode": "now"}, survivors=survivors, error="", now=time.time())
+        rundir.write_json(folder / "exit.json", record)
+    settle(run_dir, attempt, {})

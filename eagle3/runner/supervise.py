@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from eagle3 import __version__
-from eagle3.runner import detach, identity, proctable, rundir, state
+from eagle3.runner import detach, hooks, identity, own_children, proctable, redact, rundir, state
 from eagle3.runner.ending import Reserve, ended_record
 from eagle3.runner.errors import VerbError, complain
 from eagle3.runner.heartbeat import Heartbeat
 from eagle3.runner.identity import Stat
+from eagle3.runner.preflight import check_secrets_given, secret_names
+from eagle3.runner.watch import Watch
 
 POLL_S = 0.5
 KILL_GRACE_S = 5.0
@@ -51,20 +53,23 @@ class Supervisor:
         if lock is None or (self.folder / "started.json").exists() or (self.folder / "exit.json").exists():
             started()
             return 1
+        watch = Watch(self.run_dir, self.attempt, self.launch, self.secrets, self.heartbeat, self._event)
         self._catch_signals()
         detach.become_subreaper()
         try:
             self._start()
         except OSError as error:
-            self._write_exit(
+            record = self._write_exit(
                 error=f"The worker could not be started: {error.strerror or error} ({error.filename or self._argv()[0]})"
             )
             started()
+            watch.ended(record)
             return 1
         started()
-        self._watch()
+        watch.begin()
+        self._watch(watch)
         survivors = self._end_descendants()
-        self._write_exit(survivors=survivors)
+        watch.ended(self._write_exit(survivors=survivors))
         code = self.worker.returncode if self.worker else 1
         return code if code >= 0 else 128 - code
 
@@ -77,7 +82,10 @@ class Supervisor:
         env = detach.child_environment({str(k): str(v) for k, v in (self.launch.get("env") or {}).items()})
         if self.launch.get("pythonpath"):
             env["PYTHONPATH"] = os.pathsep.join([self.launch["pythonpath"], *filter(None, [env.get("PYTHONPATH")])])
-        env.update(self.secrets)
+        own = hooks.webhook_secret(self.launch)  # the supervisor's, not the worker's
+        secrets = {name: value for name, value in self.secrets.items() if name != own}
+        env.update(secrets)
+        env[redact.NAMES_VARIABLE] = ",".join(secrets)
         env.update(marker(self.run_dir, self.attempt))
         return env
 
@@ -136,7 +144,7 @@ class Supervisor:
     # -- watch
 
     def _processes(self, table: Dict[int, Stat]) -> List[Stat]:
-        return proctable.descendants([os.getpid()], table)
+        return own_children.leave_out(proctable.descendants([os.getpid()], table))
 
     def _everything(self) -> List[proctable.Process]:
         """All live processes of the run: our tree, bearers of its marker, and what a heartbeat saw."""
@@ -146,7 +154,7 @@ class Supervisor:
         found.update(p for p in self.heartbeat.seen if identity.is_running(*p))
         return sorted(found)
 
-    def _watch(self) -> None:
+    def _watch(self, watch: Watch) -> None:
         worker = self.worker
         assert worker is not None
         kill_at: Optional[float] = None
@@ -154,6 +162,7 @@ class Supervisor:
             self.heartbeat.beat(self._processes)
             self._reap()
             self._read_stop()
+            watch.tick()
             if self.stop.get("mode") == "now" and kill_at is None:
                 kill_at = time.monotonic() + self._grace_s()
                 self._event("stop", f"stopping now{_by(self.stop)}: TERM to pid {worker.pid}, {self._grace_s():.0f} s of grace")
@@ -217,9 +226,9 @@ class Supervisor:
         if self.worker is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):  # D state: it is named among the survivors
                 self.worker.wait(timeout=1)
-        return [{"pid": pid, "name": proctable.name(pid)} for pid, _ in left]
+        return [{"pid": pid, "name": redact.redact(proctable.name(pid), self.secrets.values())} for pid, _ in left]
 
-    def _write_exit(self, *, survivors: Optional[List[Dict[str, Any]]] = None, error: str = "") -> None:
+    def _write_exit(self, *, survivors: Optional[List[Dict[str, Any]]] = None, error: str = "") -> Dict[str, Any]:
         code = self.worker.returncode if self.worker else None
         record = ended_record(self.attempt, code, self.stop, survivors=survivors or [], error=error, now=time.time())
         level = "info" if record["code"] in (0, state.EXIT_STOPPED) or record["stopped"] else "error"
@@ -231,6 +240,7 @@ class Supervisor:
         # Events first: a follower leaves when it sees exit.json.
         self._event("attempt_ended", text, level)
         self.reserve.write_exit(record)
+        return record
 
     def _event(self, kind: str, text: str, level: str = "info", detail: str = "") -> None:
         row = {
@@ -240,10 +250,10 @@ class Supervisor:
             "kind": kind,
             "level": level,
             "actor": "supervisor",
-            "text": text,
+            "text": redact.redact(text, self.secrets.values()),
         }
         if detail:
-            row["detail"] = detail
+            row["detail"] = redact.redact(detail, self.secrets.values())
         try:
             rundir.append_line(self.run_dir / "events.jsonl", row)
         except OSError as error:  # a full disk must not end the watch
@@ -280,6 +290,17 @@ def read_secrets(descriptor: int) -> Dict[str, str]:
     with os.fdopen(descriptor, "rb") as pipe:
         found = json.loads(pipe.read().decode("utf-8"))
     return {str(key): str(value) for key, value in found.items()}
+
+
+def secrets_of_environment(run_dir: Path) -> Dict[str, str]:
+    """The run's secrets for a foreground supervisor (a batch job), which finds them in its own environment.
+
+    Raises VerbError that names those that are not there.
+    """
+    launch = rundir.read_object(run_dir / "launch.json")
+    found = {name: os.environ[name] for name in secret_names(launch) if name in os.environ}
+    check_secrets_given(run_dir.name, launch, found)
+    return found
 
 
 def claim_next(run_dir: Path) -> int:

@@ -1,6 +1,6 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, list, launch, fork, read, stop, control, prune, gpu, http, log, notes.
+Verbs: hello, probe, list, launch, fork, read, stop, dump, control, prune, gpu, http, log, notes.
 Arguments and answers are plain JSON.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List
 from eagle3 import __version__
 from eagle3.runner import control as controlling
 from eagle3.runner import fork as forking
-from eagle3.runner import gpu, host, increments, logs, notes, rundir, state, vllm
+from eagle3.runner import gpu, host, increments, logs, notes, rundir, stack_dump, state, vllm
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
 from eagle3.runner import prune as pruning
@@ -25,7 +25,7 @@ from eagle3.runner.errors import VerbError, from_os_error
 __all__ = ["LIMITS_S", "VerbError", "handle"]
 
 LIMITS_S = {
-    "hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "fork": 120.0, "read": 30.0, "stop": 20.0,
+    "hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "fork": 120.0, "read": 30.0, "stop": 20.0, "dump": 30.0,
     "control": 20.0, "prune": 120.0, "gpu": 15.0, "http": 60.0, "log": 30.0, "notes": 20.0,
 }  # fmt: skip
 """Seconds after which the channel answers that a verb has not answered."""
@@ -141,6 +141,10 @@ def _prune(args: Args) -> Dict[str, Any]:
     return {"runs": [pruning.prune(run_dir, artefacts, bool(args.get("apply")), gone) for run_dir in chosen]}
 
 
+def _dump(args: Args) -> Dict[str, Any]:
+    return stack_dump.dump_last(_existing(args), str(args.get("actor") or ""))
+
+
 def _gpu(_: Args) -> Dict[str, Any]:
     return gpu.report()
 
@@ -176,6 +180,7 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "stop": _stop,
     "control": _control,
     "prune": _prune,
+    "dump": _dump,
     "gpu": _gpu,
     "http": _http,
     "log": _log,
