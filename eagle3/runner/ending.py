@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 
 from eagle3.runner import rundir
 from eagle3.runner.errors import complain
-from eagle3.runner.state import EXIT_STOPPED
+from eagle3.runner.derive import EXIT_STOPPED
 
 RESERVE_BYTES = 8192
 

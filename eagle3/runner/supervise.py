@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from eagle3 import __version__
-from eagle3.runner import detach, identity, proctable, rundir, state
+from eagle3.runner import derive, detach, identity, proctable, rundir, state
 from eagle3.runner.ending import Reserve, ended_record
 from eagle3.runner.errors import VerbError, complain
 from eagle3.runner.heartbeat import Heartbeat
@@ -222,7 +222,7 @@ class Supervisor:
     def _write_exit(self, *, survivors: Optional[List[Dict[str, Any]]] = None, error: str = "") -> None:
         code = self.worker.returncode if self.worker else None
         record = ended_record(self.attempt, code, self.stop, survivors=survivors or [], error=error, now=time.time())
-        level = "info" if record["code"] in (0, state.EXIT_STOPPED) or record["stopped"] else "error"
+        level = "info" if record["code"] in (0, derive.EXIT_STOPPED) or record["stopped"] else "error"
         text = error or f"attempt {self.attempt} ended: {'exit code' if record['signal'] is None else 'signal'} " + str(
             record["code"] if record["signal"] is None else record["signal"]
         )
