@@ -12,7 +12,7 @@ from eagle3.runner import derive, identity
 from eagle3.runner.derive import LIVE
 from eagle3.runner.rundir import read_object
 
-__all__ = ["LIVE", "attempt_dir", "attempts", "facts", "recorded_processes", "stop_request", "summary", "tail_rows"]
+__all__ = ["LIVE", "attempt_dir", "attempts", "facts", "recorded_processes", "stop_request", "summary", "tail_rows", "told_end"]
 
 _TAIL_BYTES = 65536
 
@@ -71,7 +71,15 @@ def facts(run_dir: Path, now: float) -> Tuple[int, derive.Facts]:
         beat_t=float(beat_t) if isinstance(beat_t, (int, float)) else None,
         left=() if ended else tuple(pid for pid, start in recorded_processes(folder) if identity.is_running(pid, start)),
         reason=_reason(run_dir, attempt) if ended else "",
+        yielding="" if started else ", ".join(s["name"] for s in _services(run_dir) if s["state"] == "stopped"),
     )
+
+
+def told_end(run_dir: Path, attempt: int) -> Tuple[str, str]:
+    """State and sentence of an attempt that has ended, the last or an earlier one."""
+    ended = read_object(attempt_dir(run_dir, attempt) / "exit.json")
+    stop = stop_request(run_dir, attempt)
+    return derive.state(derive.Facts(now=0.0, ended=ended, stop=stop, reason=_reason(run_dir, attempt)))
 
 
 def summary(run_dir: Path, now: float) -> Dict[str, Any]:
@@ -99,6 +107,7 @@ def summary(run_dir: Path, now: float) -> Dict[str, Any]:
         "last_row_age_s": max(0.0, now - known.row_t) if known.row_t is not None else None,
         "progress": progress or None,
         "stages": _stages(run_dir),
+        "services": _services(run_dir),
         "now": now,
     }
 
@@ -157,6 +166,30 @@ def tail_rows(path: Path) -> List[Dict[str, Any]]:
         if isinstance(row, dict):
             rows.append(row)
     return rows
+
+
+def _services(run_dir: Path) -> List[Dict[str, Any]]:
+    """What the last attempt that stopped services has stopped, and what became of it, for a person to read."""
+    for attempt in reversed(attempts(run_dir)):
+        folder = attempt_dir(run_dir, attempt)
+        yielded = read_object(folder / "yielded.json")
+        if yielded:
+            restored = read_object(folder / "restored.json")
+            done = restored.get("services") or [] if restored.get("turn") == yielded.get("turn") else []
+            outcomes = {str(outcome.get("name")): outcome for outcome in done}
+            return [
+                {
+                    "name": str(entry.get("name")),
+                    "state": str(outcomes.get(str(entry.get("name")), {}).get("outcome") or "stopped"),
+                    "text": str(outcomes.get(str(entry.get("name")), {}).get("text") or ""),
+                    "consented_by": str(entry.get("consented_by") or ""),
+                    "consent": str(entry.get("consent") or ""),
+                    "attempt": attempt,
+                    "t": restored.get("t") if done else yielded.get("t"),
+                }
+                for entry in yielded.get("services") or []
+            ]
+    return []
 
 
 def _stages(run_dir: Path) -> Dict[str, float]:

@@ -255,8 +255,8 @@ def test_the_zipapp_supervises_from_itself(workspace: Path, tmp_path: Path) -> N
     archive = tmp_path / "runner.pyz"
     with zipfile.ZipFile(archive, "w") as packed:
         packed.write(ROOT / "eagle3/__init__.py", "eagle3/__init__.py")
-        for file in RUNNER.glob("*.py"):
-            packed.write(file, f"eagle3/runner/{file.name}")
+        for file in RUNNER.rglob("*.py"):
+            packed.write(file, f"eagle3/runner/{file.relative_to(RUNNER)}")
         packed.writestr("__main__.py", "import sys\nfrom eagle3.runner.__main__ import main\nsys.exit(main())\n")
     channel = Channel(old_python(), "-I", "-S", str(archive))
     answer = channel.result("launch", workspace=str(workspace), run_id="r", spec_toml="", launch=shell("sleep 60"))

@@ -31,30 +31,6 @@ def outstanding(run_dir: Path, failed: bool = False) -> List[Tuple[int, Record]]
     return found
 
 
-def told(run_dir: Path) -> List[Record]:
-    """What the last attempt that stopped services has stopped, and what became of it, for a person to read."""
-    for attempt in reversed(state.attempts(run_dir)):
-        folder = state.attempt_dir(run_dir, attempt)
-        yielded = rundir.read_object(folder / "yielded.json")
-        if yielded:
-            restored = rundir.read_object(folder / "restored.json")
-            done = restored.get("services") or [] if restored.get("turn") == yielded.get("turn") else []
-            outcomes = {str(outcome.get("name")): outcome for outcome in done}
-            return [
-                {
-                    "name": str(entry.get("name")),
-                    "state": str(outcomes.get(str(entry.get("name")), {}).get("outcome") or "stopped"),
-                    "text": str(outcomes.get(str(entry.get("name")), {}).get("text") or ""),
-                    "consented_by": str(entry.get("consented_by") or ""),
-                    "consent": str(entry.get("consent") or ""),
-                    "attempt": attempt,
-                    "t": restored.get("t") if done else yielded.get("t"),
-                }
-                for entry in yielded.get("services") or []
-            ]
-    return []
-
-
 def write_yielded(folder: Path, attempt: int, turn: int, entries: List[Record]) -> None:
     """``yielded.json``: before anything is stopped. Raises OSError."""
     rundir.write_json(
