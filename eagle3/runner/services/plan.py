@@ -8,7 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set
 
 from eagle3.runner import gpu, identity, proctable
 from eagle3.runner.errors import VerbError
-from eagle3.runner.identity import PROC, Stat
+from eagle3.runner.identity import Stat
 from eagle3.runner.services import servers, systemd
 
 ASK = "Ask whoever runs it and write the consent into the spec's `services`, or stop it yourself."
@@ -74,9 +74,8 @@ def _live_unit(wish: Dict[str, Any], unit: str) -> Optional[Live]:
 
 def user_of(pid: int) -> str:
     """The login name of a process's owner, the number where there is no name, "?" where it is gone."""
-    try:
-        uid = (PROC / str(pid)).stat().st_uid
-    except OSError:
+    uid = proctable.owner(pid)
+    if uid is None:
         return "?"
     try:
         return pwd.getpwuid(uid).pw_name

@@ -45,9 +45,10 @@ def restore(run_dir: Path, actor: str, *, turn: Optional[int] = None, again: boo
             for attempt, yielded in records.outstanding(run_dir, again):
                 folder = state.attempt_dir(run_dir, attempt)
                 done = [_again(entry, folder) for entry in yielded["services"]]
-                records.write_restored(folder, attempt, yielded["turn"], actor, done)
                 for entry, outcome in zip(yielded["services"], done):
                     _tell(run_dir, attempt, entry, outcome, actor)
+                records.write_restored(folder, attempt, yielded["turn"], actor, done)
+                for entry, outcome in zip(yielded["services"], done):
                     if outcome["outcome"] != "failed":
                         records.forget(entry)
                 outcomes += done
