@@ -75,7 +75,8 @@ class Presence:
                 "v": 1, "actor": self._actor, "watching": self._watching, "since": self._since, "t": self._clock(), **me,
             }  # fmt: skip
             try:
-                rundir.claim(folder, 0o700 | (self._workspace.stat().st_mode & 0o2070))
+                shared = self._workspace.stat().st_mode & 0o2070 == 0o2070  # a workspace that a group was given
+                rundir.claim(folder, 0o2770 if shared else 0o700)
                 rundir.write_json(folder / self._name, record, durable=False)
             except OSError as error:
                 complain(f"who watches is not written down: {error}")

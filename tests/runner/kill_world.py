@@ -20,7 +20,7 @@ from eagle3.runner import identity, proctable, rundir, state
 from tests.runner.stand_ins import Serving
 from tests.runner.support import ROOT, RUNNER, Channel, old_python, wait_for
 
-ENTRY = '''
+ENTRY = """
 import os, sys, time
 from pathlib import Path
 if not __package__:
@@ -60,16 +60,23 @@ def writes(path, content):
         return "launcher: starting"
     return {"started.json": "started"}.get(name)
 
-around(rundir, "claim", lambda p, *_: "before claim" if is_attempt(p) else None, lambda p, *_: "after claim" if is_attempt(p) else None)
-around(rundir, "write_json", lambda p, c, *_: "after spawn" if writes(p, c) == "started" else None,
-       lambda p, c, *_: {"launcher: starting": "after starting", "started": "after started"}.get(writes(p, c)))
+around(
+    rundir, "claim",
+    lambda p, *_: "before claim" if is_attempt(p) else None,
+    lambda p, *_: "after claim" if is_attempt(p) else None,
+)
+around(
+    rundir, "write_json",
+    lambda p, c, *_: "after spawn" if writes(p, c) == "started" else None,
+    lambda p, c, *_: {"launcher: starting": "after starting", "started": "after started"}.get(writes(p, c)),
+)
 around(records, "write_yielded", after=lambda *_: "while yielding")
 around(records, "write_restored", before=lambda *_: "while restoring")
 around(supervise.Supervisor, "_end_descendants", before=lambda *_: "while ending")
 around(events, "append", after=lambda r, a, kind, text: "while stopping" if kind == "stop" and "stopping now" in text else None)
 if __name__ == "__main__":
     sys.exit(main())
-'''
+"""
 
 CONSOLE = """
 import subprocess, sys
