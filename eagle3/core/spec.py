@@ -72,6 +72,25 @@ class Server(Section):
     port: Annotated[int, Field(ge=0, le=65535)] = Field(0, description="0 takes a free one")
 
 
+class Service(Section):
+    """A serving unit that holds what the run needs. With consent it is stopped before the run starts and started again
+    when the run has ended, however it ends; without, the launch is refused."""
+
+    unit: str = Field("", description="its systemd unit, such as vllm.service")
+    process: str = Field("", description="or, without a unit: text that its command line contains, such as '--port 8000'")
+    consented_by: str = Field("", description="who agrees that it is stopped for this run")
+    consent: str = Field("", description="in which words, such as 'not needed before Monday'; empty: nobody has agreed")
+    grace_s: Annotated[float, Field(ge=0)] = Field(30, description="seconds between TERM and KILL")
+
+    @model_validator(mode="after")
+    def _is_named_once(self) -> Service:
+        if bool(self.unit) == bool(self.process):
+            raise ValueError("a service is named by its unit or by its process, one of the two")
+        if bool(self.consent.strip()) != bool(self.consented_by.strip()):
+            raise ValueError("consent needs both who agrees (consented_by) and in which words (consent)")
+        return self
+
+
 class Regenerate(Section):
     max_new_tokens: PositiveInt = 96
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
@@ -157,6 +176,9 @@ class RunSpec(Section):
     )
     server_python: str = Field("", description="interpreter with vLLM; empty: worker_python")
     group: str | None = None
+    services: list[Service] = Field(default_factory=list, description="what must yield to the run, and who has agreed")
+    share_device: bool = Field(False, description="start although other processes hold the run's GPUs")
+    time_limit_s: Annotated[float, Field(ge=0)] = Field(0, description="seconds after which an attempt is stopped; 0: none")
     disk_floor_bytes: Annotated[int, Field(ge=0)] = Field(
         1 << 30, description="a stage ends, resumable, before free space falls below"
     )
