@@ -9,16 +9,23 @@ if not __package__:  # run as a folder: Python put the package itself on the pat
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import argparse
+import importlib
 import json
 import os
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import claims, deliver, detach, events, logsearch, nvml, serve, stop, supervise, verbs
+from eagle3.runner import claims, detach, events, serve, stop, supervise, verbs
 from eagle3.runner.errors import VerbError
 from eagle3.runner.services import restoring
 
-_CHILDREN = {"nvml": nvml.main, "xid": nvml.watch_main, "deliver": deliver.main, "logsearch": logsearch.main}
-"""What the runner starts of itself, to be killed where it hangs: no arguments, JSON in and out."""
+_CHILDREN = {
+    "nvml": ("nvml", "main"),
+    "xid": ("nvml", "watch_main"),
+    "deliver": ("deliver", "main"),
+    "logsearch": ("logsearch", "main"),
+}
+"""What the runner starts of itself, to be killed where it hangs: no arguments, JSON in and out. Each is imported only
+where it runs: an HTTP client costs every helper's start."""
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -61,7 +68,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "serve":
         return serve.main(options.marker)
     if options.command in _CHILDREN:
-        return _CHILDREN[options.command]()
+        module, function = _CHILDREN[options.command]
+        return int(getattr(importlib.import_module(f"eagle3.runner.{module}"), function)())
     if options.command == "supervise":
         return _supervise(options)
     if options.command == "end":

@@ -52,7 +52,8 @@ def test_a_run_names_each_fault_once_and_alerts_where_a_card_is_broken(
 
     def faults() -> list[dict[str, Any]]:
         rows = [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
-        return [row for row in rows if row["kind"] == "gpu_fault"]
+        # On a machine that is busy elsewhere the driver's child may be late, which is said too and is not meant here.
+        return [row for row in rows if row["kind"] == "gpu_fault" and "do not answer" not in row["text"]]
 
     def make_ill(lines: str) -> None:
         (tmp_path / "next").write_text(lines)
