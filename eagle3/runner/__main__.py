@@ -14,8 +14,9 @@ import json
 import os
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import detach, serve, stop, supervise, verbs
+from eagle3.runner import claims, detach, events, serve, stop, supervise, verbs
 from eagle3.runner.errors import VerbError
+from eagle3.runner.services import restoring
 
 _CHILDREN = {
     "nvml": ("nvml", "main"),
@@ -51,6 +52,10 @@ def main(argv: Optional[List[str]] = None) -> int:
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int, required=True)
     add.add_argument("--grace-s", type=float)
+    add = commands.add_parser("restore", help=argparse.SUPPRESS)
+    add.add_argument("run_dir", type=Path)
+    add.add_argument("--actor", default="")
+    add.add_argument("--again", action="store_true")
     options = parser.parse_args(argv)
     try:
         return _run(options)
@@ -71,6 +76,10 @@ def _run(options: argparse.Namespace) -> int:
         detach.leave()
         stop.end_unsupervised(options.run_dir.resolve(), options.attempt, options.grace_s)
         return 0
+    if options.command == "restore":
+        detach.leave()
+        restoring.restore(options.run_dir.resolve(), options.actor or events.SUPERVISOR, again=options.again)
+        return 0
     args: Dict[str, Any] = {} if options.command == "gpu" else {"workspace": options.workspace}
     sys.stdout.write(json.dumps(verbs.handle(options.command, args), indent=1) + "\n")
     return 0
@@ -83,11 +92,8 @@ def _supervise(options: argparse.Namespace) -> int:
     if options.detach:
         detach.leave()
     run_dir = options.run_dir.resolve()
-    if options.secret_fd is not None:
-        secrets = supervise.read_secrets(options.secret_fd)
-    else:
-        secrets = supervise.secrets_of_environment(run_dir)
-    attempt = options.attempt if options.attempt is not None else supervise.claim_next(run_dir)
+    secrets = claims.read_secrets(options.secret_fd) if options.secret_fd is not None else claims.secrets_of_environment(run_dir)
+    attempt = options.attempt if options.attempt is not None else claims.claim_next(run_dir)
 
     def started() -> None:
         if options.ack_fd is not None:

@@ -75,6 +75,8 @@ def confined(run_dir: Path, name: str) -> Path:
     if name == "run.log":
         numbers = state.attempts(run_dir)
         return state.attempt_dir(run_dir, numbers[-1] if numbers else 1) / "run.log"
+    if any(part.startswith(".") for part in parts):  # half-written files, and the secrets of services that yielded
+        raise VerbError("usage", f"{name!r} is hidden, so it is no file to read.", "Give a name inside the run directory.")
     path = run_dir.joinpath(*parts)
     root = run_dir.resolve()
     if root not in path.parent.resolve().joinpath(path.name).parents:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple
 
-from eagle3.runner import identity
+from eagle3.runner import identity, redact
 from eagle3.runner.identity import PROC, Stat
 
 Process = Tuple[int, int]
@@ -67,12 +68,20 @@ def command_line(pid: int) -> List[str]:
     return [part.decode("utf-8", "replace") for part in raw.rstrip(b"\0").split(b"\0")] if raw else []
 
 
+def owner(pid: int) -> Optional[int]:
+    """The user id under which ``pid`` acts, None where it is gone."""
+    # Not the owner of the folder in /proc: that is root for a process that has changed its user.
+    try:
+        raw = (PROC / str(pid) / "status").read_bytes()
+    except OSError:
+        return None
+    found = re.search(rb"^Uid:\s+\d+\s+(\d+)", raw, re.MULTILINE)
+    return int(found.group(1)) if found else None
+
+
 def is_ours(pid: int) -> bool:
     """Whether ``pid`` belongs to this user. Root's runner does not own other users' processes either."""
-    try:
-        return (PROC / str(pid)).stat().st_uid == os.geteuid()
-    except OSError:
-        return False
+    return owner(pid) == os.geteuid()
 
 
 def marked(run_dir: str, attempt: int, table: Optional[Dict[int, Stat]] = None) -> List[Stat]:
@@ -100,7 +109,7 @@ def send(process: Process, number: int) -> bool:
 
 def name(pid: int) -> str:
     """A short name for a person: the command, or the kernel's name of it."""
-    arguments = command_line(pid)
+    arguments = redact.command(command_line(pid))
     if arguments:
         return " ".join(arguments)[:120]
     found = PROC / str(pid) / "comm"

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Set, Tuple
 
-from eagle3.runner import hooks, identity, ranks, redact, rundir, stack_dump, state
+from eagle3.runner import events, hooks, identity, ranks, redact, rundir, stack_dump, state
 from eagle3.runner.alert_ledger import Ledger
 from eagle3.runner.alerts import LONGEST_FINAL_WAIT_S, Alerter
 from eagle3.runner.conditions import EventTail, LowDisk, is_guard, log_tail
@@ -261,14 +261,7 @@ def _alerter(run_dir: Path, attempt: int, launch: Dict[str, Any], secrets: Dict[
 
 
 def _event_writer(run_dir: Path, attempt: int) -> Event:
-    def write(kind: str, text: str, level: str) -> None:
-        row = {"v": 1, "attempt": attempt, "t": time.time(), "kind": kind, "level": level, "actor": "runner", "text": text}
-        try:
-            rundir.append_line(run_dir / "events.jsonl", row)
-        except OSError as error:
-            complain(f"{text} (event not written: {error})")
-
-    return write
+    return lambda kind, text, level: events.append(run_dir, attempt, kind, text, level=level, actor="runner")
 
 
 def _lock(folder: Path) -> Optional[int]:
