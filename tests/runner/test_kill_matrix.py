@@ -120,10 +120,10 @@ def judge(world: World, role: str, moment: str, fresh: Channel) -> None:
     found = world.described(fresh)
     if role in ("console", "launcher", "helper") and moment not in ("while stopping", "while ending", "while restoring"):
         assert found == "running", "nobody who only asks or looks takes the run with them"
+    if role == "supervisor" and moment in ("after spawn", "after started", "mid-run"):
+        assert found == "unsupervised" and world.workers(), "the worker lives on and is known to"
     if found in state.LIVE and world.workers():
         wait_for(lambda: world.starts() == 1)
-        if role == "supervisor" and world.workers():
-            assert found == "unsupervised"
     assert not serving_is_back(world) or not world.workers(), "the server runs beside the worker"
 
     # It is ended, if it has not, and nothing of it is left; what yielded is back, once.
