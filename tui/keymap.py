@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -22,21 +23,111 @@ KEYS: tuple[Key, ...] = (
     Key("3", "go('launch')", "Launch", "choose size, target and machine, and launch", footer=False),
     Key("4", "go('run')", "Run", "the open run: stages, progress, plots, log", footer=False),
     Key("5", "go('runs')", "Runs", "every run of the workspace", footer=False),
+    Key("6", "go('logs')", "Logs", "the logs of the open run, of any length", footer=False),
+    Key("7", "go('notes')", "Notes", "what was learnt: NOTES.md of the run and of the workspace", footer=False),
     Key("p", "pilot", "Pilot", "launch the pilot, after one confirmation"),
     Key("question_mark", "help", "Help", "these keys"),
-    Key("e", "export", "Export", "write the screen to an SVG file", footer=False),
+    Key("e", "export", "Export", "write the screen to an SVG file, and its data beside it", footer=False),
+    Key("y", "copy", "Copy", "copy what is in front to the terminal's clipboard (OSC 52)", footer=False),
+    Key("T", "theme", "Theme", "the next theme: calm, paper (light), contrast, safe (colour-blind)", footer=False),
+    Key("ctrl+k", "hold", "Hold", "ask the container for no news, or go on", footer=False),
     Key("ctrl+r", "reconnect", "Reconnect", "connect again now", footer=False),
     Key("escape", "step_back", "Back", "out of a field, where every key is text; then back to Overview", footer=False),
     Key("ctrl+z", "suspend_process", "Suspend", "back to the shell for a while (fg returns); runs go on", footer=False),
     Key("q", "leave", "Quit", "leave the console; runs go on"),
     Key("enter", "open_run", "Open", "open the run under the cursor", "overview"),
     Key("enter", "open_run", "Open", "open the run under the cursor", "runs"),
+    Key("slash", "filter", "Filter", "only runs whose line holds these words; Esc leaves the field", "runs"),
+    Key("o", "sort", "Sort", "live first, newest, oldest, name, state, target", "runs"),
+    Key("space", "mark", "Mark", "mark the run for a comparison, up to six", "runs"),
+    Key("c", "compare", "Compare", "lay the marked runs side by side (or the open one and this one)", "runs"),
+    Key("m", "other_figure(1)", "Figure", "another figure: acceptance, length, learning rate …", "compare"),
+    Key("M", "other_figure(-1)", "Figure", "the figure before", "compare", False),
+    Key("plus,equals_sign", "look('in')", "Zoom in", "half as much of the axis; -, <, >, 0, h, t, l, o, k as on Run", "compare"),
+    Key("minus", "look('out')", "Zoom out", "twice as much", "compare", False),
+    Key("less_than_sign", "look('back')", "Back", "earlier", "compare", False),
+    Key("greater_than_sign", "look('on')", "On", "later", "compare", False),
+    Key("0", "look('all')", "All", "everything", "compare", False),
+    Key("h", "look('hour')", "Hour", "the last hour", "compare", False),
+    Key("t", "look('axis')", "Time", "time or step on the axis", "compare", False),
+    Key("l", "look('log')", "Log axis", "logarithmic axis", "compare", False),
+    Key("o", "look('smooth')", "Smooth", "smoother; the raw line stays, faint", "compare", False),
+    Key("k", "look('clip')", "Clip", "outliers do not stretch the axis", "compare", False),
+    Key("left_square_bracket", "look('cursor_back')", "Cursor", "read the values one column before", "compare", False),
+    Key("right_square_bracket", "look('cursor_on')", "Cursor", "read the values one column on", "compare", False),
+    Key("c", "look('no_cursor')", "No cursor", "put the cursor away", "compare", False),
     Key("ctrl+l", "launch", "Launch", "launch what the form says, after one confirmation", "launch"),
     Key("s", "stop", "Stop", "stop the run: now, or after the next checkpoint", "run"),
     Key("r", "resume", "Resume", "go on with a stopped, failed or lost run", "run"),
     Key("z", "zoom", "Zoom", "show all, only the plots, only the log", "run"),
+    Key("plus,equals_sign", "look('in')", "Zoom in", "plots: half as much, around the cursor or the end", "run", False),
+    Key("minus", "look('out')", "Zoom out", "plots: twice as much", "run", False),
+    Key("less_than_sign", "look('back')", "Back", "plots: earlier", "run", False),
+    Key("greater_than_sign", "look('on')", "On", "plots: later; at the end they follow again", "run", False),
+    Key("0", "look('all')", "All", "plots: everything", "run", False),
+    Key("h", "look('hour')", "Hour", "plots: the last hour", "run", False),
+    Key("t", "look('axis')", "Time", "plots: time or step on the axis", "run", False),
+    Key("l", "look('log')", "Log axis", "plots: logarithmic axis", "run", False),
+    Key("o", "look('smooth')", "Smooth", "plots: smoother; the raw line stays, faint", "run", False),
+    Key("k", "look('clip')", "Clip", "plots: outliers do not stretch the axis", "run", False),
+    Key("b", "look('blocks')", "Blocks", "plots: braille dots or blocks", "run", False),
+    Key("left_square_bracket", "look('cursor_back')", "Cursor", "plots: read the values one column before", "run", False),
+    Key("right_square_bracket", "look('cursor_on')", "Cursor", "plots: read the values one column on", "run", False),
+    Key("c", "look('no_cursor')", "No cursor", "plots: put the cursor away", "run", False),
+    Key("m", "other_figure(1)", "Figure", "right plot: length, learning rate, gradient norm, tokens/s …", "run"),
+    Key("M", "other_figure(-1)", "Figure", "right plot: the figure before", "run", False),
+    Key("slash", "search", "Search", "search the whole log for a pattern", "logs"),
+    Key("n", "next_match(True)", "Next", "the next match", "logs"),
+    Key("N", "next_match(False)", "Previous", "the match before", "logs", footer=False),
+    Key("exclamation_mark", "errors", "Errors", "the errors of the log, the first one first", "logs"),
+    Key("t", "time", "Time", "go to a time: 10:05, 2h (ago), 2026-11-30 10:05", "logs"),
+    Key("f", "follow", "Follow", "follow the end, or stay put", "logs"),
+    Key("w", "wrap", "Wrap", "fold long lines, or cut them", "logs"),
+    Key("right_square_bracket", "other(1)", "Other log", "the next log: other attempts, servers", "logs"),
+    Key("left_square_bracket", "other(-1)", "Other log", "the log before", "logs", footer=False),
+    Key("g,home", "begin", "Begin", "the beginning of the log", "logs", footer=False),
+    Key("G,end", "end", "End", "the end of the log, and follow it", "logs", footer=False),
+    Key("up,k", "move(-1)", "Up", "a line up", "logs", footer=False),
+    Key("down,j", "move(1)", "Down", "a line down", "logs", footer=False),
+    Key("pageup,ctrl+b", "page(-1)", "Page up", "a page up", "logs", footer=False),
+    Key("pagedown,space", "page(1)", "Page down", "a page down", "logs", footer=False),
+    Key("left", "sideways(-20)", "Left", "back along long lines", "logs", footer=False),
+    Key("right", "sideways(20)", "Right", "along long lines", "logs", footer=False),
+    Key("i", "edit", "Edit", "write in the notes; Esc leaves off", "notes"),
+    Key("ctrl+s", "save", "Save", "save what was written; what others wrote meanwhile stays", "notes"),
+    Key("right_square_bracket,left_square_bracket", "other", "Run or workspace", "the other notes", "notes"),
     Key("v", "verdict", "Details", "the verdict or the failure in full, with the last events", "run"),
 )
+
+
+class RebindError(ValueError):
+    """Keys cannot be changed as asked; the message is one sentence."""
+
+
+def rebound(table: tuple[Key, ...], wanted: Mapping[str, str]) -> tuple[Key, ...]:
+    """The table with other keys: ``wanted`` maps "place.action" ("run.stop", "everywhere.pilot") to keys, several with commas.
+    Raises RebindError for a name that is none, and where a key would mean two things on one screen."""
+    named = {f"{key.where}.{key.action}": key for key in table}
+    if unknown := sorted(set(wanted) - set(named)):
+        raise RebindError(f"There is no key to change called '{unknown[0]}'; names are like run.stop or everywhere.pilot.")
+    made = tuple(replace(key, keys=wanted.get(f"{key.where}.{key.action}", key.keys)) for key in table)
+    for where in {key.where for key in made}:
+        taken: dict[str, Key] = {}
+        for key in made:
+            if key.where not in (where, "everywhere"):
+                continue
+            for one in key.keys.split(","):
+                other = taken.setdefault(one, key)
+                changed = {f"{k.where}.{k.action}" for k in (key, other)} & set(wanted)
+                if other is not key and changed:
+                    raise RebindError(f"The key '{one}' would mean both {other.label} and {key.label}; choose another.")
+    return made
+
+
+def rebind(wanted: Mapping[str, str]) -> None:
+    """Change the table for this process. To be called before the screens are imported: their bindings come from it."""
+    global KEYS
+    KEYS = rebound(KEYS, wanted)
 
 
 def keys_of(where: str) -> list[Key]:
@@ -46,6 +137,11 @@ def keys_of(where: str) -> list[Key]:
 
 def key_label(keys: str) -> str:
     """A key as a person writes it."""
-    names = {"question_mark": "?", "enter": "Enter", "escape": "Esc"}
+    names = {
+        "question_mark": "?", "enter": "Enter", "escape": "Esc", "slash": "/", "exclamation_mark": "!",
+        "right_square_bracket": "]", "left_square_bracket": "[", "plus": "+", "minus": "-",
+        "less_than_sign": "<", "greater_than_sign": ">", "up": "↑", "down": "↓", "left": "←", "right": "→",
+        "pageup": "PgUp", "pagedown": "PgDn",
+    }  # fmt: skip
     first = keys.split(",")[0]
     return names.get(first, first.replace("ctrl+", "Ctrl+"))
