@@ -1,6 +1,6 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, list, launch, read, stop, since, service, restore, gpu, http, log, notes. Arguments and answers are plain JSON.
+Verbs: hello, probe, list, launch, read, stop, since, service, restore, gpu, http, log, notes. All in plain JSON.
 """
 
 from __future__ import annotations
