@@ -182,7 +182,7 @@ class World:
         before = bool(self.workers())
         [run] = channel.result("list", workspace=str(self.workspace))["runs"]
         after = bool(self.workers())
-        if before and after and (self.run_dir / "attempts/1/started.json").exists():
+        if before and after:
             assert run["state"] in state.LIVE, (run["state"], run["state_text"])
         if not before and not after and not self.alive("starting.json"):
             assert run["state"] not in ("running", "unsupervised", "stalled"), (run["state"], run["state_text"])

@@ -1,7 +1,7 @@
 """Each process of a run is killed at each moment of its life: it is alive or ended, said so rightly, and never started twice.
 
-The name of a case is the process, the moment and the seed that chose when exactly. KILL_SEED chooses other seeds; the long
-tests run each cell with five more.
+The name of a case is the process, the moment and the seed that chose when exactly: an even seed kills while the run is held
+at that moment, an odd one within 50 ms after it. KILL_SEED (even) chooses others; the long tests give each cell five more.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def cases(rounds: range) -> list[object]:
     found = []
     for round_ in rounds:
         for number, (role, moment) in enumerate(CELLS):
-            seed = BASE + 100 * round_ + number
+            seed = BASE + 1001 * round_ + 2 * number
             name = f"{role}-{moment.replace(' ', '_')}-seed{seed}"
             found.append(pytest.param(role, moment, seed, id=name, marks=[pytest.mark.long] if round_ else []))
     return found
@@ -74,7 +74,7 @@ def test_a_killed_process_leaves_the_run_rightly_described_and_started_at_most_o
     world = World(tmp_path, runner, workspace, serving, moment)
     try:
         lead_to(world, moment, fresh)
-        kill(world, role, moment, random.Random(seed))
+        kill(world, role, seed)
         judge(world, role, moment, fresh)
     finally:
         world.close()
@@ -92,13 +92,12 @@ def lead_to(world: World, moment: str, fresh: Channel) -> None:
         wait_for(world.reached)
 
 
-def kill(world: World, role: str, moment: str, chance: random.Random) -> None:
-    """Kill while the run is held, or within 50 ms after it was let go, as ``chance`` wants it."""
+def kill(world: World, role: str, seed: int) -> None:
+    """Kill while the run is held, or within 50 ms after it was let go, as ``seed`` wants it."""
     pid = world.pid(role)
-    held = chance.random() < 0.5
-    if not held:
+    if seed % 2:
         world.go_on()
-        time.sleep(chance.uniform(0.0, 0.05))
+        time.sleep(random.Random(seed).uniform(0.0, 0.05))
     with contextlib.suppress(ProcessLookupError):  # it ended by itself within those 50 ms: as good a kill as any
         os.kill(pid, signal.SIGKILL)
     world.go_on()
@@ -120,10 +119,10 @@ def judge(world: World, role: str, moment: str, fresh: Channel) -> None:
     found = world.described(fresh)
     if role in ("console", "launcher", "helper") and moment not in ("while stopping", "while ending", "while restoring"):
         assert found == "running", "nobody who only asks or looks takes the run with them"
+    if role == "supervisor" and moment in ("after spawn", "after started", "mid-run"):
+        assert found == "unsupervised" and world.workers(), "the worker lives on and is known to"
     if found in state.LIVE and world.workers():
         wait_for(lambda: world.starts() == 1)
-        if role == "supervisor" and world.workers():
-            assert found == "unsupervised"
     assert not serving_is_back(world) or not world.workers(), "the server runs beside the worker"
 
     # It is ended, if it has not, and nothing of it is left; what yielded is back, once.

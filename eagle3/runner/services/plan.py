@@ -124,7 +124,10 @@ def _require_free_gpus(launch: Dict[str, Any], agreed: Set[int]) -> None:
     """A GPU of the run in somebody's hands is a reason not to start. Pids that are not here do not count: inside a
     container the driver may name those of the host."""
     wanted = launch.get("gpus")
-    for card in gpu.report()["gpus"]:
+    report = gpu.report()
+    if report["status"] == "unknown":  # a driver that hangs or hurries now does not block a run, but it is asked twice
+        report = gpu.report()
+    for card in report["gpus"]:
         if isinstance(wanted, list) and wanted and card["index"] not in wanted:
             continue
         for process in card["processes"]:
