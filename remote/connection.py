@@ -237,6 +237,8 @@ class _Dialler:
                 agent_forwarding=False,
                 x11_forwarding=False,
                 command=None,
+                # A banner in another encoding is no reason to fail.
+                utf8_decode_errors="replace",
                 **given,
             )
         except asyncssh.HostKeyNotVerifiable as error:

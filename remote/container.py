@@ -20,7 +20,8 @@ from eagle3.core.launching import launch_request
 from eagle3.core.records import GpuReport, Probe, RunSummary
 from eagle3.core.spec import RunSpec
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
-from remote.bootstrap import check_workspace, shell_path
+from remote.bare import in_sh
+from remote.bootstrap import check_workspace, run_quietly
 from remote.channel import Reply
 from remote.errors import EXIT_CODES, ContainerError, LinkError
 from remote.follow import ENDED_STATES, Follower, RowTable, RunNews
@@ -236,9 +237,9 @@ class Container:
         worker_python; empty: the default. Raises LinkError; the command's own failure is its ``code``."""
         await self._keeper.channel(READ_LIMIT_S)
         assert self._line.connection is not None
-        words = " ".join(shlex.quote(argument) for argument in arguments)
-        command = f"exec env PYTHONPATH={shlex.quote(self._line.site)} {shell_path(python or self.python)} -m eagle3 {words}"
-        output = await self._line.connection.run(command, limit_s=limit_s)
+        words = " ".join(map(shlex.quote, arguments))
+        command = f"env PYTHONPATH={shlex.quote(self._line.site)} {in_sh(python or self.python)} -m eagle3 {words}"
+        output = await run_quietly(self._line.connection, command, limit_s)
         return Output(output.code, plain(output.out.decode("utf-8", "replace")), plain(output.err.decode("utf-8", "replace")))
 
     async def _call(self, verb: str, args: dict[str, Any], limit_s: float) -> Reply:

@@ -16,7 +16,7 @@ from eagle3.core import presets
 from eagle3.core.presets import SpecError
 from eagle3.core.records import Result, RunSummary
 from eagle3.core.wording import result_of
-from remote.errors import EXIT_CODES, ContainerError, LinkError
+from remote.errors import EXIT_CODES, ContainerError, LinkError, NoPython
 from tui import plan, report
 from tui.connect import connector
 from tui.formats import age_label, duration_label, number_label, one_line, rate_label, share, state_label
@@ -95,6 +95,10 @@ def go(place: Place, as_json: bool, command: Command, *args: Any) -> int:
         return asyncio.run(_go(place, as_json, command, *args))
     except LinkError as error:
         return _fail(as_json, EXIT_CODES[error.kind], error.kind, error.text, "")
+    except NoPython as error:
+        if command is check:
+            return _tell_report(report.without_python(place.name, error, time.time()), as_json)
+        return _fail(as_json, 1, error.code, error.text, error.remedy)
     except ContainerError as error:
         return _fail(as_json, 2 if error.code == "usage" else 1, error.code, error.text, error.remedy)
     except SpecError as error:
@@ -133,8 +137,12 @@ def _fail(as_json: bool, code: int, kind: str, text: str, remedy: str) -> int:
 
 async def check(talk: Talk) -> int:
     """The light probe as a readiness report."""
-    found = report.report(talk.place.name, await talk.container.probe())
-    talk.say("\n".join([f"{talk.place.name}: {found['verdict']}", *report.lines(found)]), found)
+    return _tell_report(report.report(talk.place.name, await talk.container.probe()), talk.as_json)
+
+
+def _tell_report(found: dict[str, Any], as_json: bool) -> int:
+    words = "\n".join([f"{found['host']}: {found['verdict']}", *report.lines(found)])
+    _print(json.dumps(found, ensure_ascii=False) if as_json else words)
     return 1 if found["verdict"] == "fail" else 0
 
 

@@ -17,7 +17,7 @@ from textual.message import Message
 
 from eagle3.core.spec import RunSpec
 from remote.ask import Ask
-from remote.errors import ContainerError, LinkError
+from remote.errors import ContainerError, LinkError, NoPython
 from tui import messages
 from tui.formats import one_line
 from tui.ports import Connect, ContainerPort, LinkView, StopMode
@@ -138,6 +138,8 @@ class Session:
         try:
             await self._container.open(persist=True)
         except (LinkError, ContainerError) as error:
+            if isinstance(error, NoPython):
+                self._post(messages.BareProbeArrived(error.probe, self._clock()))
             self._post(messages.ProbeFailed(sentence(error)))
         self._opened.set()
         while True:

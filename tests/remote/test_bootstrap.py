@@ -257,3 +257,12 @@ def test_other_workspaces_are_wrong_usage(given: str) -> None:
 def test_paths_keep_their_tilde_for_the_shell_there_and_nothing_else() -> None:
     assert shell_path("~/a b/$(x)") == "~/'a b/$(x)'"
     assert shell_path("/opt/py;x") == "'/opt/py;x'"
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "tcsh", "fish"])
+@pytest.mark.parametrize("name", ["it's", "a!b", "back\\slash", "two\\\\", "$HOME `x` $(x) *", '"', "~", "-n", "{a,b}", "é"])
+def test_a_path_means_the_same_to_every_login_shell(shell: str, name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [shell, "-c", f"printf %s {shell_path('~/' + name)}"], env={**os.environ, "HOME": str(tmp_path)}, capture_output=True
+    )
+    assert done.stdout.decode() == f"{tmp_path}/{name}", done.stderr
