@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from eagle3 import __version__
-from eagle3.runner import gpu, host, increments, rundir, state, vllm
+from eagle3.runner import gpu, host, increments, intact, rundir, state, vllm
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
 from eagle3.runner import stop as stopping
@@ -48,6 +48,7 @@ def _hello(_: Args) -> Dict[str, Any]:
         "user": host.user(),
         "host": platform.node(),
         "home": str(Path.home()),
+        "damaged": intact.damaged(),
     }
 
 
