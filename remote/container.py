@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from eagle3.core.launching import launch_request
 from eagle3.core.records import GpuReport, Probe, RunSummary
 from eagle3.core.spec import RunSpec
+from eagle3.runner.redact import redact
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
 from remote.bare import in_sh
 from remote.bootstrap import check_workspace, run_quietly
@@ -32,7 +33,7 @@ from remote.text import plain
 
 __all__ = [
     "EXIT_CODES", "Ask", "Container", "ContainerError", "HostKeyQuestion", "Link", "LinkError", "Output", "RowTable",
-    "RunNews", "SecretQuestion", "Settings",
+    "RunNews", "SecretQuestion", "Settings", "redact",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ READ_LIMIT_S = 30.0
 PROBE_LIMIT_S = 30.0
 LAUNCH_LIMIT_S = 60.0
 STOP_LIMIT_S = 20.0
+COLLECT_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -160,11 +162,13 @@ class Container:
         # Where the package lies there is known only once the helper has answered.
         await self._keeper.channel(LAUNCH_LIMIT_S)
         spec = spec.model_copy(update={"workspace": self.workspace})
+        request = launch_request(spec, default_python=self.python, pythonpath=self._line.site)
         args: dict[str, Any] = {
             "workspace": self.workspace,
             "run_id": run_id,
             "spec_toml": spec.to_toml(),
-            "launch": launch_request(spec, default_python=self.python, pythonpath=self._line.site),
+            # By name only, so that a resume can ask for them; launch.json is a file.
+            "launch": {**request, "secret_env": sorted(secret_env or {})},
             "report": report,
             "actor": actor or getpass.getuser(),
             "resume": resume,
@@ -227,6 +231,10 @@ class Container:
         if grace_s is not None:
             args["grace_s"] = grace_s
         return (await self._call("stop", args, STOP_LIMIT_S + (grace_s or 30.0))).result
+
+    async def collect(self, run_id: str) -> dict[str, Any]:
+        """What of a run may go into a bug report, redacted there: ``files``, ``left_out``, ``versions``, ``summary``."""
+        return (await self._call("collect", {"workspace": self.workspace, "run_id": run_id}, COLLECT_LIMIT_S)).result
 
     async def http(self, url: str, timeout_s: float = 5.0) -> dict[str, Any]:
         """GET a URL of the container's own loopback, so that no port needs forwarding."""

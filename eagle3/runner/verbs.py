@@ -1,6 +1,6 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, list, launch, read, stop, gpu, http. Arguments and answers are plain JSON.
+Verbs: hello, probe, list, launch, read, stop, collect, gpu, http. Arguments and answers are plain JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from eagle3 import __version__
+from eagle3.runner import collect as collecting
 from eagle3.runner import gpu, host, increments, intact, rundir, state, vllm
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
@@ -20,7 +21,17 @@ from eagle3.runner.errors import VerbError, from_os_error
 
 __all__ = ["LIMITS_S", "VerbError", "handle"]
 
-LIMITS_S = {"hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "read": 30.0, "stop": 20.0, "gpu": 15.0, "http": 60.0}
+LIMITS_S = {
+    "hello": 5.0,
+    "probe": 20.0,
+    "list": 20.0,
+    "launch": 45.0,
+    "read": 30.0,
+    "stop": 20.0,
+    "collect": 40.0,
+    "gpu": 15.0,
+    "http": 60.0,
+}
 """Seconds after which the channel answers that a verb has not answered."""
 
 Args = Dict[str, Any]
@@ -109,6 +120,12 @@ def _stop(args: Args) -> Dict[str, Any]:
     return stopping.stop(_existing(args), args.get("mode") or "now", str(args.get("actor") or ""), args.get("grace_s"))
 
 
+def _collect(args: Args) -> Dict[str, Any]:
+    # A run that has lost its launch.json is the more worth a report.
+    run_dir = rundir.run_path(args["workspace"], args["run_id"])
+    return collecting.collect(run_dir if run_dir.is_dir() else _existing(args))
+
+
 def _gpu(_: Args) -> Dict[str, Any]:
     return gpu.report()
 
@@ -132,6 +149,7 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "launch": _launch,
     "read": _read,
     "stop": _stop,
+    "collect": _collect,
     "gpu": _gpu,
     "http": _http,
 }
