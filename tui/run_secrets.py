@@ -24,13 +24,8 @@ class SecretError(ValueError):
 def names_of(words: Iterable[str]) -> list[str]:
     """The names, each once. Raises SecretError where one is no name of a variable."""
     found = list(dict.fromkeys(word for word in words if word))
-    for word in found:
-        if not NAME.fullmatch(word):
-            what = "a name and a value" if "=" in word else "something that is no name of a variable"
-            raise SecretError(
-                f"A secret was given as {what}; give the name alone, such as HF_TOKEN: its value is taken from this "
-                "environment or asked."
-            )
+    if not all(NAME.fullmatch(word) for word in found):
+        raise SecretError("Give secrets by name alone, such as HF_TOKEN; values come from this environment or are asked.")
     return found
 
 

@@ -230,7 +230,7 @@ def _others(run_dir: Path, taken: "set[str]") -> List[Object]:
     """What the folder holds beside: by its first name, how many files and bytes, and why it is left out."""
     groups: Dict[str, Object] = {}
     for name, size in _walk(run_dir):
-        if name in taken or name.endswith("/lock"):
+        if name in taken or re.search(r"/(lock|\.[^/]*)$", name):
             continue
         top, _, rest = name.partition("/")
         if top in ("attempts", "logs", "stages"):
@@ -242,7 +242,7 @@ def _others(run_dir: Path, taken: "set[str]") -> List[Object]:
 
 
 def _why(top: str) -> str:
-    return WHY.get(top, "an older attempt" if top.startswith("attempts/") else "not on the list of what a report needs")
+    return WHY.get(top, "not on the list of what a report needs")
 
 
 def _walk(run_dir: Path) -> Iterator[Tuple[str, int]]:
