@@ -54,12 +54,14 @@ def lock_key(path: Path, passphrase: str) -> None:
 @dataclass
 class Sshd:
     """``folder`` holds everything, the account's home there included. ``shell`` is the account's login shell, which reads
-    its own start-up files in that home; ``noise`` is printed before it starts; ``path`` replaces PATH there."""
+    its own start-up files in that home; ``noise`` is printed before it starts; ``path`` replaces PATH there. With ``password``
+    the account has one, in the server's own view of /etc only (for root, in a mount namespace), and no key is accepted."""
 
     folder: Path
     noise: str = ""
     path: str = ""
     shell: str = "/bin/bash"
+    password: str = ""
     more_config: str = ""
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -99,14 +101,16 @@ class Sshd:
         config = self.folder / "sshd_config"
         config.write_text(
             f"ListenAddress 127.0.0.1\nPort {self.port}\nHostKey {self.host_key}\nPidFile none\nUsePAM no\nStrictModes no\n"
-            f"PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
+            f"PasswordAuthentication {'yes' if self.password else 'no'}\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
+            f"PubkeyAuthentication {'no' if self.password else 'yes'}\n"
             f"AuthorizedKeysFile {self.folder / 'authorized_keys'}\nSubsystem sftp internal-sftp\n"
             f"ForceCommand {self._wrapper()}\n{self.more_config}\n"
         )
         said = self.folder / "sshd.log"
         before = said.stat().st_size if said.exists() else 0
         with said.open("ab") as log:
-            self.process = subprocess.Popen([str(SSHD), "-D", "-e", "-f", str(config)], stderr=log, stdin=subprocess.DEVNULL)
+            command = [*self._own_shadow(), str(SSHD), "-D", "-e", "-f", str(config)]
+            self.process = subprocess.Popen(command, stderr=log, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + START_LIMIT_S
         # Its own word, not an answering port: the one who answers there may be somebody else's server.
         while time.monotonic() < deadline and self.process.poll() is None:
@@ -130,6 +134,17 @@ class Sshd:
     def log(self) -> str:
         """What it has logged."""
         return (self.folder / "sshd.log").read_text(errors="replace")
+
+    def _own_shadow(self) -> list[str]:
+        """What the server is started with, so that it alone sees an account with the password."""
+        if not self.password:
+            return []
+        hashed = subprocess.run(
+            ["openssl", "passwd", "-6", "-stdin"], input=self.password.encode(), capture_output=True, check=True
+        )
+        shadow = self.folder / "shadow"
+        shadow.write_text(f"{getpass.getuser()}:{hashed.stdout.decode().strip()}:20000:0:99999:7:::\n")
+        return ["unshare", "--mount", "sh", "-c", f'mount --bind {shadow} /etc/shadow && exec "$@"', "sh"]
 
     def _wrapper(self) -> Path:
         """Starts the login shell as sshd does (``shell -c COMMAND``), in the test's home: the account of the test's user
