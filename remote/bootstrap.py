@@ -22,8 +22,8 @@ from remote.text import last_line, plain
 if TYPE_CHECKING:
     from remote.connection import Connection, Output
 
-PROBE_LIMIT_S = 45.0
-"""Seconds: nvidia-smi and dead disks are given 5 s each."""
+PROBE_LIMIT_S = 60.0
+"""Seconds: nvidia-smi and dead disks are given 10 s each."""
 UPLOAD_LIMIT_S = 60.0
 SLOWEST_BYTES_S = 20_000
 
