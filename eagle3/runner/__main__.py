@@ -13,7 +13,7 @@ import json
 import os
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import detach, gpu, serve, stop, supervise, verbs
+from eagle3.runner import detach, gpu, logsearch, serve, stop, supervise, verbs
 from eagle3.runner.errors import VerbError
 
 
@@ -28,6 +28,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         add.add_argument("workspace", nargs="?", default="~/eagle3")
     commands.add_parser("gpu", help="the GPUs, as JSON")
     commands.add_parser("nvml", help=argparse.SUPPRESS)
+    commands.add_parser("logsearch", help=argparse.SUPPRESS)
     add = commands.add_parser("supervise", help="watch over one attempt of a run")
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int)
@@ -53,6 +54,8 @@ def _run(options: argparse.Namespace) -> int:
         return serve.main(options.marker)
     if options.command == "nvml":
         return gpu.nvml_main()
+    if options.command == "logsearch":
+        return logsearch.main()
     if options.command == "supervise":
         return _supervise(options)
     if options.command == "end":

@@ -1,0 +1,115 @@
+"""How a check is declared and how all of them are run.
+
+A check is a pure function of the facts and the spec that yields findings: none where it does not apply, several where it
+is asked of each GPU or disk. Its declaration states why it matters and which failure, that somebody really had, it catches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eagle3.core.readiness.report import GROUPS, Action, Check, Report, Status, concluded
+from eagle3.core.spec import RunSpec
+
+Facts = Mapping[str, Any]
+"""``{"now": seconds, SECTION: {"took_s": seconds, "error": text or missing, …}}``. A section that was not asked is missing;
+one that could not be had carries ``error``. Sections: host, gpu, disk, python, model, vllm (light, one round trip) and
+deep.imports, deep.kernels, deep.allreduce, deep.model, deep.disk, deep.generate, deep.canary …"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found. ``which`` tells several findings of one check apart ("cuda:3", "/data")."""
+
+    status: Status
+    evidence: str
+    remedy: str = ""
+    which: str = ""
+    title: str = ""
+    detail: str = ""
+    action: Action | None = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a check may know besides the facts: the spec of the run to come (None for a look at the machine alone), this
+    machine's clock, and bytes that the run needs by path."""
+
+    spec: RunSpec | None = None
+    local_now: float | None = None
+    round_trip_s: float | None = None
+
+
+Judge = Callable[[Facts, Context], Iterable[Finding]]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A check as it is declared; ``proof`` says how a test makes it fail: "real", "fake: EDGE" or "gpu machine"."""
+
+    id: str
+    group: str
+    title: str
+    why: str
+    catches: str
+    proof: str
+    needs: tuple[str, ...]
+    judge: Judge
+    deep: bool = False
+
+
+@dataclass
+class Registry:
+    """The declared checks, in order of declaration within their groups."""
+
+    declared: dict[str, Declared] = field(default_factory=dict)
+
+    def check(
+        self, id: str, *, title: str, why: str, catches: str, proof: str, needs: tuple[str, ...], deep: bool = False
+    ) -> Callable[[Judge], Judge]:
+        """Declare the decorated function as the check ``id`` ("GROUP.NAME"). ``needs`` are the sections of facts that it
+        reads: without one of them it is skipped where it was not asked, unknown where asking failed."""
+        group = id.partition(".")[0]
+        if group not in GROUPS or id in self.declared:
+            raise ValueError(f"{id}: not in a known group, or declared twice")
+
+        def declare(judge: Judge) -> Judge:
+            self.declared[id] = Declared(id, group, title, why, catches, proof, needs, judge, deep)
+            return judge
+
+        return declare
+
+    def report(self, facts: Facts, context: Context, *, host: str, deep: bool) -> Report:
+        """Judge everything that applies. A check that raises is a finding of its own (unknown, naming the error): one
+        malformed fact must not hide the others."""
+        ordered = sorted(self.declared.values(), key=lambda d: GROUPS.index(d.group))
+        found = [check for d in ordered for check in self._judged(d, facts, context)]
+        about = {}
+        if context.spec is not None:
+            about = {"size": context.spec.size, "target": context.spec.target.name, "machine": context.spec.machine}
+        return concluded(found, host=host, as_of=float(facts.get("now") or 0.0), deep=deep, about=about)
+
+    def _judged(self, declared: Declared, facts: Facts, context: Context) -> list[Check]:
+        missing = [name for name in declared.needs if name not in facts]
+        if missing:
+            return []
+        took = sum(float(facts[name].get("took_s") or 0.0) for name in declared.needs) or None
+        broken = next((str(facts[name]["error"]) for name in declared.needs if facts[name].get("error")), "")
+        try:
+            findings = [Finding("unknown", broken)] if broken else list(declared.judge(facts, context))
+        except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            findings = [Finding("unknown", f"its facts cannot be understood: {type(error).__name__}: {error}")]
+        return [
+            Check(
+                id=declared.id + (f":{f.which}" if f.which else ""), group=declared.group, status=f.status,
+                title=f.title or declared.title, evidence=f.evidence, why=declared.why, remedy=f.remedy, action=f.action,
+                detail=f.detail, took_s=took, deep=declared.deep,
+            )
+            for f in findings
+        ]  # fmt: skip
+
+
+REGISTRY = Registry()
+check = REGISTRY.check
