@@ -128,6 +128,15 @@ async def test_a_second_server_is_reached_through_the_first_and_only_so(
         far.stop()
 
 
+async def test_a_proxy_command_carries_the_connection(sshd: Sshd, home: Home, settings: Settings, opened: Open) -> None:
+    home.write("known_hosts", f"far {sshd.public_key()}\n")
+    carry = "exec 3<>/dev/tcp/%h/%p; cat <&3 & exec cat >&3"
+    place = f"  HostName 127.0.0.1\n  Port {sshd.port}\n  HostKeyAlias far\n  ProxyCommand bash -c '{carry}'\n"
+    home.write("config", f"Host far\n{place}  IdentityFile {sshd.client_key}\n  IdentityAgent none\n")
+    container = await opened("far", settings=settings)
+    assert await container.runs() == []
+
+
 async def test_a_jump_host_whose_key_has_changed_is_refused_before_anything_reaches_the_host_behind_it(
     sshd: Sshd, home: Home, settings: Settings, tmp_path: Path
 ) -> None:
