@@ -179,6 +179,10 @@ class Console:
     runs_known: bool = False
     """Whether the host has said which runs there are; not so where only a shell could be asked."""
     open_run: RunView | None = None
+    since: str = ""
+    """What happened while nobody looked, until it is dismissed."""
+    held: bool = False
+    """Whether the operator holds the questions to the container back."""
     marked: list[str] = field(default_factory=list)
     """Runs marked for a comparison, in the order of marking."""
     reading: Reading | None = None

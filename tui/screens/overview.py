@@ -12,7 +12,7 @@ from tui.formats import age_label, duration_label, fit
 from tui.screens.base import bindings_of
 from tui.screens.runs_list import RunsListScreen
 from tui.state import Console
-from tui.themes.palette import BAD, MUTED, WARN
+from tui.themes.palette import ACCENT, BAD, MUTED, WARN
 from tui.widgets.disks import DisksPanel
 from tui.widgets.gpus import GpusPanel
 from tui.widgets.panel import caption
@@ -36,6 +36,8 @@ def notice(console: Console, now: float) -> Text:
         return Text(f"▲ {console.probe.problem}", WARN)
     if link.status == "degraded":
         return Text(f"▲ {link.reason or 'The link is slow.'}", WARN)
+    if console.since:
+        return Text(f"{console.since}  Esc dismisses.", ACCENT)
     if console.probe.at is None:
         return Text(
             "Connecting; nothing is known of this machine yet." if link.status == "connecting" else "Asking the machine…", MUTED
