@@ -24,9 +24,9 @@ _MAIN = """import sys
 if sys.version_info < (3, 8):
     sys.exit("The helper needs Python 3.8 or newer; this is %d.%d." % sys.version_info[:2])
 
-import runpy
+from eagle3.runner.__main__ import main
 
-sys.exit(runpy.run_module("eagle3.runner", run_name="__main__", alter_sys=True))
+sys.exit(main())
 """
 _METADATA = "Metadata-Version: 2.1\nName: eagle3-console\nVersion: {version}\n"
 

@@ -191,15 +191,15 @@ async def test_an_upload_that_is_cut_anywhere_leaves_nothing_or_everything(
             settings = quick(server, port=proxy.port)
             for part in (0.02, 0.06, 0.3, 0.7, 0.97, 1.0):
                 # The first bytes are the login and the look for a Python, the last ones the end of the payload.
-                proxy.to_server_bytes, proxy.abort_after_bytes = 0, int(part * len(bundle().payload))
+                happened = proxy.cut("to_server", int(part * len(bundle().payload)))
                 container = Container(via(proxy.port), settings=settings)
                 with pytest.raises(LinkError) as caught:
                     await container.open()
                 await container.close()
+                assert happened.is_set()
                 cuts.append(caught.value.kind)
                 await until(lambda: not [*lib.glob(".incoming-*")], "the installer to have tidied up")
                 assert [path.name for path in lib.glob("*")] == []
-            proxy.abort_after_bytes = None
             container = Container(via(proxy.port), settings=settings)
             await container.open()
             await container.close()
