@@ -161,8 +161,9 @@ async def test_secrets_named_in_the_form_reach_the_worker_and_stand_in_no_file_a
         await until_seen(pilot, "■ stopped", "r Resume")
         await pilot.press("r")
         await until_seen(pilot, "Resume the run?")
-        await pilot.press("enter")
-        screens.append(await until_seen(pilot, "● train", "attempt 2"))
+        await pilot.press("y")
+        screens.append(await until_seen(pilot, "● train", "s Stop"))
+        await until(pilot, lambda: bool([*workspace.glob("runs/*/attempts/2/started.json")]), "the second attempt")
         second = worker_environment(workspace, 2)
         assert (second["HF_TOKEN"], second["VAULT_KEY"]) == (TOKEN, KEY)
     assert where_it_stands(tmp_path, TOKEN, KEY) == []
