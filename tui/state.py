@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Progress, Result, RunSummary
 from tui.formats import clean_line
+from tui.history import History
 from tui.plotting.series import Metrics
 from tui.ports import LinkView, RunNewsView
 from tui.reading import Reading
@@ -175,6 +176,7 @@ class Console:
     poll_s: float = 5.0
     link: LinkState = field(default_factory=LinkState)
     probe: Known[Probe | None] = field(default_factory=lambda: Known(None))
+    history: History = field(default_factory=History)
     runs: dict[str, Known[RunSummary]] = field(default_factory=dict)
     runs_known: bool = False
     """Whether the host has said which runs there are; not so where only a shell could be asked."""
@@ -198,6 +200,7 @@ class Console:
     def take_probe(self, probe: Probe, at: float) -> None:
         """A probe names every run of the workspace: what it does not name is gone."""
         self.probe = Known(probe, at)
+        self.history.take(probe)
         self.take_runs(probe.runs, at)
 
     def take_bare(self, probe: Probe, at: float) -> None:

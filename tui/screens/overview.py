@@ -68,9 +68,9 @@ class OverviewScreen(RunsListScreen):
         known = console.probe
         age, stale = known.age(now), console.stale(known.at, now)
         gpus, disks, vllm = self.query_one(GpusPanel), self.query_one(DisksPanel), self.query_one(VllmPanel)
-        gpus.show(probe.gpu if probe else None)
-        disks.show(probe.disks if probe else None)
-        vllm.show(probe.vllm if probe else None)
+        gpus.show(probe.gpu if probe else None, console.history)
+        disks.show(probe.disks if probe else None, console.history)
+        vllm.show(probe.vllm if probe else None, console.history)
         for panel in (gpus, disks, vllm):
             panel.age(age, stale)
         room = self.size.height - 3 - vllm.rows - MIN_RUNS_ROWS
