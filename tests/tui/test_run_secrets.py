@@ -170,6 +170,7 @@ async def test_secrets_named_in_the_form_reach_the_worker_and_stand_in_no_file_a
     assert not any(TOKEN in screen or KEY in screen for screen in screens)
 
 
+@pytest.mark.timeout(300)  # five commands, each a process of its own
 async def test_on_the_command_line_a_secret_is_a_name_and_a_resume_wants_it_again(workspace: Path, tmp_path: Path) -> None:
     local = ["--local", "--workspace", str(workspace), "--json"]
 
