@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from eagle3 import __version__
+from eagle3.runner import collect as collecting
 from eagle3.runner import control as controlling
 from eagle3.runner import fork as forking
-from eagle3.runner import gpu, host, increments, logs, notes, rundir, since, stack_dump, state, vllm, watchers
+from eagle3.runner import gpu, host, increments, intact, logs, notes, rundir, since, stack_dump, state, vllm, watchers
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
 from eagle3.runner import prune as pruning
@@ -33,6 +34,7 @@ LIMITS_S = {
     "fork": 120.0,
     "read": 30.0,
     "stop": 20.0,
+    "collect": 40.0,
     "dump": 30.0,
     "since": 30.0,
     "service": 20.0,
@@ -81,6 +83,7 @@ def _hello(args: Args) -> Dict[str, Any]:
         "user": host.user(),
         "host": platform.node(),
         "home": str(Path.home()),
+        "damaged": intact.damaged(),
     }
 
 
@@ -185,6 +188,12 @@ def _stop(args: Args) -> Dict[str, Any]:
     return stopping.stop(_existing(args), args.get("mode") or "now", str(args.get("actor") or ""), args.get("grace_s"))
 
 
+def _collect(args: Args) -> Dict[str, Any]:
+    # A run that has lost its launch.json is the more worth a report.
+    run_dir = rundir.run_path(args["workspace"], args["run_id"])
+    return collecting.collect(run_dir if run_dir.is_dir() else _existing(args))
+
+
 def _control(args: Args) -> Dict[str, Any]:
     return controlling.control(_existing(args), str(args.get("action") or ""), str(args.get("actor") or ""))
 
@@ -233,6 +242,7 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "fork": _fork,
     "read": _read,
     "stop": _stop,
+    "collect": _collect,
     "control": _control,
     "prune": _prune,
     "dump": _dump,
