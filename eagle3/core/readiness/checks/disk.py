@@ -200,7 +200,12 @@ def room(facts: Facts, context: Context) -> Iterator[Finding]:
         total = sum(int(need["bytes"]) for need in needed)
         parts = [f"{need['what']} {bytes_label(need['bytes'])}" for need in needed]
         if mount not in mounts:
-            yield Finding("unknown", f"{first_few(parts, 9)}: nothing is known of the disk", "", needed[0]["path"])
+            yield Finding(
+                "unknown",
+                f"{first_few(parts, 9)}: nothing is known of the disk",
+                "See what is known of that path first.",
+                needed[0]["path"],
+            )
             continue
         left = int(mounts[mount][0]["free_bytes"])
         usable = left - floor
