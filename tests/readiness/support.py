@@ -32,7 +32,8 @@ ON_GPUS = SMOL.model_copy(update={"device": "cuda"})
 def asked(spec: RunSpec | None = None, workspace: str = "/nowhere/eagle3", **more: Any) -> dict[str, Any]:
     """What a console would ask the container for, with this interpreter as the worker's."""
     # A login shell that does nothing: what this machine's own start-up files do is not the subject, and takes its time.
-    return {**with_pythons(wants(spec, workspace), sys.executable), "shell": "/bin/true", **more}
+    # And much patience: a busy machine is not the subject either.
+    return {**with_pythons(wants(spec, workspace), sys.executable), "shell": "/bin/true", "patience": 10.0, **more}
 
 
 def gathered(*sections: str, root: Path = Path("/"), **wanted: Any) -> dict[str, Any]:

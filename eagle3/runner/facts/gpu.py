@@ -18,7 +18,7 @@ from eagle3.runner.facts import host
 def facts(wants: Dict[str, Any], root: Path) -> Dict[str, Any]:
     """The report of ``runner.gpu`` with details, each process told whose it is. ``devices`` says whether the kernel shows
     NVIDIA devices at all, ``smi`` where nvidia-smi is."""
-    deadline_s = float(wants.get("gpu_limit_s") or gpu.DEADLINE_S)
+    deadline_s = gpu.DEADLINE_S * float(wants.get("patience") or 1.0)
     answers = machine.in_parallel([lambda: gpu.report(deadline_s), lambda: _details(deadline_s)], 2 * deadline_s + 2.0)
     report: Dict[str, Any] = answers[0] or {
         "status": "unknown",

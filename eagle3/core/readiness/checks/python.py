@@ -76,7 +76,13 @@ def interpreter(facts: Facts, context: Context) -> Iterator[Finding]:
 def isolation(facts: Facts, context: Context) -> Iterator[Finding]:
     for role, found, name in _roles(facts):
         title = f"Packages of the {name}"
-        doubles = found["packages"]["duplicates"]
+        prefix = str(found["prefix"])
+        # What the environment itself has first is what it gets; the rest is only further down the path.
+        doubles = [
+            twice
+            for twice in found["packages"]["duplicates"]
+            if not twice["first_at"].startswith(prefix) or _folder(twice["first_at"]) == _folder(twice["second_at"])
+        ]
         outside = [path for path in found["pythonpath"] if path not in (".", "")]
         said = [f"PYTHONPATH={':'.join(outside)}"] if outside else []
         user = str(found.get("user_site") or "")
