@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.runner.conftest import gpu_control, workspace
+from tests.runner.conftest import channel, gpu_control, workspace
 from tests.runner.support import ROOT
 
-__all__ = ["gpu_control", "workspace"]
+__all__ = ["channel", "gpu_control", "workspace"]
 
 
 @pytest.fixture(scope="session")

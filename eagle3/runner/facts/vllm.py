@@ -171,10 +171,11 @@ def _unit(pid: Optional[int]) -> Dict[str, Any]:
                     name = part
     if not name:
         return {}
-    return {"name": name, **_restarts(name)}
+    return {"name": name, **restarts(name)}
 
 
-def _restarts(name: str) -> Dict[str, Any]:
+def restarts(name: str) -> Dict[str, Any]:
+    """How often systemd has started the unit anew, and its state; ``{}`` where systemctl does not answer."""
     command = ["systemctl", "show", name, "-p", "NRestarts,SubState,Result"]
     try:
         done = subprocess.run(
