@@ -13,9 +13,8 @@ import json
 import os
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import detach, gpu, serve, stop, supervise, verbs
+from eagle3.runner import detach, gpu, logsearch, serve, stop, supervise, verbs
 from eagle3.runner.errors import VerbError
-from eagle3.runner.facts import nvml
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -30,6 +29,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     commands.add_parser("gpu", help="the GPUs, as JSON")
     commands.add_parser("nvml", help=argparse.SUPPRESS)
     commands.add_parser("nvml-details", help=argparse.SUPPRESS)
+    commands.add_parser("logsearch", help=argparse.SUPPRESS)
     add = commands.add_parser("supervise", help="watch over one attempt of a run")
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int)
@@ -56,7 +56,11 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "nvml":
         return gpu.nvml_main()
     if options.command == "nvml-details":
+        from eagle3.runner.facts import nvml  # a sweep's, see verbs
+
         return nvml.main()
+    if options.command == "logsearch":
+        return logsearch.main()
     if options.command == "supervise":
         return _supervise(options)
     if options.command == "end":
