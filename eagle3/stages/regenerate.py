@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from eagle3.core.spec import RunSpec, hash_of
+from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.engines.completions import Completions, Failure, RequestFailed, run_bounded
 from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.rows import Row, append_row, read_rows, read_whole_rows, write_rows
 from eagle3.stages import samples
 from eagle3.stages.context import StageContext, StageError
+from eagle3.stages.hold import Hold
 from eagle3.stages.samples import Message, Template, Turn
 from eagle3.targets import model_dir
 
@@ -39,7 +40,7 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
 def _answers_part(spec: RunSpec) -> dict[str, Any]:
     regenerate = spec.regenerate
     return {
-        "target": spec.target.model_dump(exclude={"auxiliary_layers"}),
+        "target": spec.target.model_dump(include=MODEL_FIELDS),
         "model": fingerprint(model_dir(spec.target.model)),
         "max_new_tokens": regenerate.max_new_tokens,
         "temperature": regenerate.temperature,
@@ -66,9 +67,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
         if (measured := baseline.load(ctx)) is not None:
             return figures | _baseline_figures(measured)
     with VllmServer(ctx, "plain") as server:
-        began = time.monotonic()
+        began = time.monotonic() - ctx.paused_s
         tokens = asyncio.run(answer_all(ctx, server, missing, answers)) if missing else 0
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - began - ctx.paused_s
         figures = write_outputs(ctx, prompts, answers, template)
         measured = baseline.measure(ctx, server)
         start_s = server.start_s
@@ -132,7 +133,9 @@ async def answer_all(ctx: StageContext, server: VllmServer, prompts: Sequence[Ro
             answers.add(prompt, {"messages": messages, "turns": [turn.as_row() for turn in turns]})
             progress.add(sum(len(turn.answer_ids) for turn in turns))
 
-        failures = await run_bounded(prompts, answer, concurrency=settings.concurrency, watch=_watch(ctx, server))
+        failures = await run_bounded(
+            prompts, answer, concurrency=settings.concurrency, watch=_watch(ctx, server), hold=progress.hold
+        )
     _settle(ctx, failures, answers)
     progress.row()
     return progress.tokens
@@ -208,11 +211,14 @@ class _Progress:
         self.tokens = 0
         self._ctx, self._total, self._done = ctx, total, 0
         self._began = self._last = time.monotonic()
+        self.hold = Hold(ctx, "regenerate", "answers")
+        self.hold.total = total
         ctx.journal.progress("regenerate", 0, total, "answers")
 
     def add(self, tokens: int) -> None:
         self.tokens += tokens
         self._done += 1
+        self.hold.done = self._done
         self._ctx.journal.progress("regenerate", self._done, self._total, "answers", force=self._done == self._total)
         if time.monotonic() - self._last >= _ROW_EVERY_S:
             self.row()
@@ -220,7 +226,9 @@ class _Progress:
     def row(self) -> None:
         self._last = time.monotonic()
         if self._done:
-            self._ctx.journal.metrics("regenerate", self._done, tok_s=self.tokens / max(self._last - self._began, 1e-9))
+            self._ctx.journal.metrics(
+                "regenerate", self._done, tok_s=self.tokens / max(self._last - self._began - self.hold.seconds, 1e-9)
+            )
 
 
 def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, template: Template) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Leaves ``vocabulary/token_freq.pt`` (speculators' counts), ``d2t.npy`` (``[size]
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
 from dataclasses import dataclass
@@ -138,5 +139,8 @@ def _map(samples: list[Sample], folder: Path, size: int, target_size: int) -> tu
     d2t, t2d = vocab_mapping.build_vocab_mappings_from_distribution(counted, size, target_size)
     maps = d2t.numpy(), t2d.numpy()
     for name, array in zip(("d2t", "t2d"), maps, strict=True):
-        np.save(folder / f"{name}.npy", array)
+        # Never in place: a fork may know the old file by another name.
+        content = io.BytesIO()
+        np.save(content, array)
+        rundir.write_bytes(folder / f"{name}.npy", content.getvalue())
     return maps

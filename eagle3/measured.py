@@ -1,0 +1,36 @@
+"""Rates that the runs of a workspace have measured, in ``<workspace>/rates.json``; the estimate takes them before all others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from eagle3.core.rates import key
+from eagle3.core.spec import RunSpec
+from eagle3.runner import rundir
+
+FILE = "rates.json"
+
+
+def rates_of(workspace: Path, spec: RunSpec) -> dict[str, Any]:
+    """What the workspace knows of this machine and target: rate → ``{"value", "run", "t"}``. Empty where nothing is known."""
+    known = rundir.read_object(workspace / FILE).get("rates", {})
+    found = known.get(key(spec), {}) if isinstance(known, dict) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def remember(workspace: Path, spec: RunSpec, run_id: str, measured: Mapping[str, float], *, now: float | None = None) -> None:
+    """Write down what a run has measured, the latest one counts. ``measured``: name of the rate (``core.rates``) → figure.
+
+    Two runs that end in the same moment may lose one another's row; the next run writes it again.
+    """
+    t = time.time() if now is None else now
+    table = rundir.read_object(workspace / FILE)
+    rates = table.get("rates")
+    rates = rates if isinstance(rates, dict) else {}
+    entry = rates.get(key(spec))
+    entry = entry if isinstance(entry, dict) else {}
+    entry |= {name: {"value": round(value, 3), "run": run_id, "t": round(t)} for name, value in measured.items()}
+    rundir.write_json(workspace / FILE, {"v": 1, "rates": rates | {key(spec): entry}})
