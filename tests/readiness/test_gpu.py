@@ -112,7 +112,6 @@ BUILDS = [
 ]
 
 
-@pytest.mark.parametrize(("built", "version", "driver", "status"), BUILDS)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [({"gpu_name": "H100"}, "is of H100, here are NVIDIA B300"), ({"gpu_memory_bytes": 288 * 10**9}, "has 96.0 GiB")],
@@ -128,6 +127,7 @@ def test_other_cards_than_the_machine_preset_counts_on_are_told(cards: Path, cha
     mended("gpu.count", facts, of())
 
 
+@pytest.mark.parametrize(("built", "version", "driver", "status"), BUILDS)
 def test_what_torch_was_built_for_is_held_against_the_driver(
     cards: Path, tmp_path: Path, built: str, version: str, driver: str, status: str
 ) -> None:
