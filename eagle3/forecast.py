@@ -92,7 +92,16 @@ def learn(run_dir: Path, spec: RunSpec, records: Mapping[str, Any]) -> dict[str,
         found["train_tok_s"] = spec.train.max_steps * spec.train.pack_tokens / (train["seconds"] - IMPORT_S)
     measured = {name: float(value) for name, value in found.items() if value}
     if measured:
-        remember(run_dir.parent.parent, spec, run_dir.name, measured)
+        steps = spec.train.max_steps * spec.train.pack_tokens
+        over = {
+            "generate_tok_s": figures.get("regenerate", {}).get("answer_tokens"),
+            "extract_tok_s": figures.get("extract", {}).get("tokens"),
+            "plain_tok_s": served.get("tokens_no_draft"),
+            "draft_tok_s": served.get("tokens"),
+            "train_tok_s": steps,
+        }
+        tokens = {name: float(count) for name, count in over.items() if count}
+        remember(run_dir.parent.parent, spec, run_dir.name, measured, tokens=tokens)
     return measured
 
 

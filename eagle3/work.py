@@ -86,7 +86,8 @@ def work(run_dir: Path) -> int:
         journal.event("attempt", f"Attempt {attempt} works on {spec.size} of {spec.target.name} (spec {spec.hash}).")
         tell_lineage(ctx)
         bring_target(ctx)
-        forecast.write(run_dir, spec)
+        if attempt == 1:
+            forecast.write(run_dir, spec)
         for stage in STAGES:
             run_stage(ctx, stage, importlib.import_module(f"eagle3.stages.{stage}"))
         finish(ctx, started)

@@ -33,7 +33,10 @@ WARM_UP = 1.15
 
 @dataclass(frozen=True)
 class Need:
-    """Room on a disk: ``bytes`` and ``inodes`` under ``path``, for ``what``. Nothing of it where ``unless`` is there already."""
+    """Room on a disk: ``bytes`` and ``inodes`` under ``path``, for ``what``. Nothing of it where ``unless`` is there already.
+
+    Paths are the spec's own, so they may begin with "~" or "{cache}".
+    """
 
     path: str
     bytes: int
@@ -236,8 +239,10 @@ def compare(estimated: Mapping[str, Any], actual: Mapping[str, Mapping[str, floa
                 row[figure] = [round(entry[figure], 1), round(found[figure], 1)]
                 row[f"{figure}_ratio"] = round(found[figure] / entry[figure], 3)
         stages[entry["stage"]] = row
-    expected = sum(entry["seconds"] for entry in estimated.get("stages", []))
-    took = sum(found["seconds"] for found in actual.values() if "seconds" in found)
+    # Only of the stages whose time is known: those taken from another run took none here.
+    known = [entry for entry in estimated.get("stages", []) if "seconds" in actual.get(entry["stage"], {})]
+    expected = sum(entry["seconds"] for entry in known)
+    took = sum(actual[entry["stage"]]["seconds"] for entry in known)
     whole = {"seconds": [round(expected, 1), round(took, 1)], "seconds_ratio": round(took / expected, 3)} if expected else {}
     return {**whole, "stages": stages}
 

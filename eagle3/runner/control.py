@@ -51,3 +51,10 @@ def control(run_dir: Path, action: str, actor: str = "") -> Dict[str, Any]:
     return {
         "run_id": run_dir.name, "attempt": attempt, "action": action, "state": found["state"], "stage": stage, "already": already,
     }  # fmt: skip
+
+
+def hold(run_dir: Path, attempt: int, by: str) -> None:
+    """The worker's own pause, for a guard that tripped: as somebody else's, and ended as theirs. Raises OSError."""
+    before = state.control_request(run_dir, attempt)
+    request = {"v": 1, "attempt": attempt, "pause": {"by": by, "t": time.time()}, "checkpoint": before.get("checkpoint")}
+    rundir.write_json(run_dir / "control.json", request)

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from eagle3.core import guards
 from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.engines.completions import Completions, Failure, RequestFailed, run_bounded
 from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.rows import Row, append_row, read_rows, read_whole_rows, write_rows
-from eagle3.stages import samples
+from eagle3.stages import guarding, samples
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
 from eagle3.stages.samples import Message, Template, Turn
@@ -236,6 +237,8 @@ def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, t
     conversations: list[Row] = []
     kept: list[Row] = []
     answer_tokens = repeating = dropped = skipped = cut = 0
+    shares: list[float] = []
+    supervised: list[int] = []
     # One token less than the server's limit: extraction sends a sample as a prompt and must ask for one token more.
     limit = ctx.spec.target.max_model_len - 1
     for prompt in prompts:
@@ -245,7 +248,8 @@ def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, t
             continue
         turns = [Turn(**turn) for turn in row["turns"]]
         about = {key: prompt[key] for key in ("id", "kind", "split", "hash")}
-        broken = any(samples.repeated_share(turn.answer_ids) > samples.REPEAT_LIMIT for turn in turns)
+        shares.append(max(samples.repeated_share(turn.answer_ids) for turn in turns))
+        broken = shares[-1] > ctx.spec.guards.repeated_share
         conversations.append(about | {"messages": row["messages"]} | ({"repeating": True} if broken else {}))
         answer_tokens += sum(len(turn.answer_ids) for turn in turns)
         cut += turns[-1].finish == "length"
@@ -257,6 +261,7 @@ def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, t
             sample = samples.make_sample(row["messages"], turns, template.render, ends, limit)
         except samples.TemplateError as error:
             raise StageError(f"Prompt '{prompt['id']}': {error}") from error
+        supervised.append(sum(sample.loss_mask))
         if not any(sample.loss_mask):
             skipped += 1
             continue
@@ -269,7 +274,13 @@ def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, t
                 "prompt_tokens": sample.prompt_tokens,
             }
         )
-    _judge(ctx, kept, repeating, dropped, len(conversations))
+    if repeating:
+        text = f"{repeating} of {len(conversations)} answers repeat single tokens; {dropped} are kept out of training."
+        ctx.journal.event("repeating", text, level="warn")
+    limits = ctx.spec.guards
+    if guarding.act(ctx, [*guards.repeated_answers(shares, limits), *guards.blind_samples(supervised, limits)]):
+        Hold(ctx, "regenerate").wait()
+    _judge(ctx, kept, len(conversations))
     write_rows(ctx.path(OUTPUTS[0]), conversations)
     write_rows(ctx.path(OUTPUTS[1]), kept)
     return {
@@ -278,14 +289,7 @@ def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, t
     }  # fmt: skip
 
 
-def _judge(ctx: StageContext, kept: Sequence[Row], repeating: int, dropped: int, answered: int) -> None:
-    if repeating:
-        ctx.journal.event(
-            "guard",
-            f"{repeating} of {answered} answers repeat single tokens (over {samples.REPEAT_LIMIT:.0%} equal the one before); "
-            f"{dropped} are kept out of training. Many such answers mean that the server is broken.",
-            level="warn",
-        )
+def _judge(ctx: StageContext, kept: Sequence[Row], answered: int) -> None:
     train = sum(row["split"] == "train" for row in kept)
     heldout = len(kept) - train
     if not train:

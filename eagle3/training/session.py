@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +12,10 @@ import torch
 from speculators.models.eagle3.core import Eagle3DraftModel
 from speculators.train.trainer import TrainerConfig
 
+from eagle3.core import guards
 from eagle3.core.spec import hash_of
 from eagle3.runner import rundir
+from eagle3.stages import guarding
 from eagle3.stages import train as stage
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.stages.hold import Hold
@@ -64,6 +67,7 @@ class Session:
         self.losses: deque[float] = deque(maxlen=LAST_LOSSES)
         self.tokens = self.seconds = 0.0
         self.saved_step = -1
+        self.guards = guards.TrainingGuards(spec.guards)
         self._saved_for: Any = None
 
     def run(self) -> dict[str, Any]:
@@ -121,10 +125,27 @@ class Session:
         ctx.journal.progress("train", row.step, train.max_steps, "steps", force=row.step == train.max_steps)
         if row.step % train.checkpoint_every_steps == 0 or row.step == train.max_steps:
             self._save()
+        self._guard(row)
         self._obey(row.step)
         self._stop_saved()
         if row.step % train.validate_every_steps == 0 and row.step != train.max_steps:
             self._validate(row.step)
+
+    def _guard(self, row: StepRow) -> None:
+        """Look at the step for what goes wrong quietly. What asks for a stop ends the stage here, with everything saved."""
+        used, total = self._memory() if self.device.type == "cuda" else (None, None)
+        seen = guards.StepSeen(
+            row.step, row.loss, row.grad_norm, row.acc_pos[0], row.tokens, time.time(), time.monotonic(), used, total
+        )
+        guarding.act(self.ctx, self.guards.take(seen), self._save_once)
+
+    def _memory(self) -> tuple[int, int]:
+        free, total = torch.cuda.mem_get_info(self.device)
+        return total - free, total
+
+    def _save_once(self) -> None:
+        if self.saved_step != self.trainer.steps_done:
+            self._save()
 
     def _obey(self, step: int) -> None:
         """Save where the operator asked for it, and hold where the run is paused: saved first, so that nothing hangs on it."""

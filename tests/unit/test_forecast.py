@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from eagle3 import cli, forecast, work
 from eagle3.core.estimate import estimate
 from eagle3.core.presets import resolve
-from eagle3.measured import rates_of
+from eagle3.measured import rates_of, remember
 from eagle3.stages import prepare
 from eagle3.stages.context import StageError
 from tests.stages.runs import context
@@ -64,7 +64,7 @@ def test_a_finished_run_says_how_far_off_its_estimate_was(tmp_path: Path) -> Non
     assert found["stages"]["extract"]["seconds_ratio"] == pytest.approx(22 / expected.seconds, rel=0.01)
     assert found["stages"]["extract"]["bytes"][1] == 5000, "a file with two names counts once"
     assert found["stages"]["extract"]["tokens"] == [2112, 2000]
-    assert found["seconds_ratio"] == pytest.approx(161 / estimate(SMOKE).seconds, rel=0.01)
+    assert found["seconds_ratio"] == pytest.approx(161 / estimate(SMOKE).seconds, rel=0.01), "of all stages"
     assert "times the estimated time (by stage: prepare" in (run_dir / "NOTES.md").read_text()
 
 
@@ -86,7 +86,18 @@ def test_stages_taken_from_another_run_neither_count_nor_teach(tmp_path: Path) -
     finished(run_dir, regenerate="parent", extract="parent")
     found = run_to_the_end(run_dir)["estimate"]
     assert "seconds_ratio" not in found["stages"]["extract"]
+    known = [stage for stage in FIGURES if stage not in ("regenerate", "extract")]
+    expected = sum(estimate(SMOKE).of(stage).seconds for stage in known)
+    assert found["seconds"][0] == pytest.approx(expected, abs=0.1)
     assert "extract_tok_s" not in rates_of(tmp_path, SMOKE)
+
+
+def test_a_small_run_does_not_unteach_what_a_large_one_has_measured(tmp_path: Path) -> None:
+    remember(tmp_path, SMOKE, "large", {"extract_tok_s": 400.0}, tokens={"extract_tok_s": 10_000})
+    remember(tmp_path, SMOKE, "small", {"extract_tok_s": 90.0}, tokens={"extract_tok_s": 1000})
+    assert rates_of(tmp_path, SMOKE)["extract_tok_s"]["run"] == "large"
+    remember(tmp_path, SMOKE, "newer", {"extract_tok_s": 380.0}, tokens={"extract_tok_s": 5000})
+    assert rates_of(tmp_path, SMOKE)["extract_tok_s"]["run"] == "newer"
 
 
 def test_a_speed_that_others_have_spoilt_and_a_training_that_was_resumed_are_no_measure(

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from eagle3.core.spec.base import Count, Section, field, required
+from eagle3.core.spec.guards import Guards
 from eagle3.core.spec.machine import Devices, Hardware, Server
 from eagle3.core.spec.stages import Data, Evaluate, Extract, Regenerate, Train, Vocabulary
 from eagle3.core.spec.target import MODEL_FIELDS, DraftShape, Target
@@ -27,6 +28,7 @@ __all__ = [
     "DraftShape",
     "Evaluate",
     "Extract",
+    "Guards",
     "Hardware",
     "Regenerate",
     "RunSpec",
@@ -66,6 +68,7 @@ class RunSpec(Section):
     vocabulary: Vocabulary = Vocabulary()
     train: Train = Train()
     evaluate: Evaluate = Evaluate()
+    guards: Guards = Guards()
 
     @model_validator(mode="after")
     def _counts_fit(self) -> RunSpec:
