@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from eagle3.runner.redact import redact
 
@@ -21,6 +22,17 @@ def plain(text: str) -> str:
     if "\r" in text:
         text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return redact(text)
+
+
+def made_plain(value: Any) -> Any:
+    """Any JSON value with every text in it made `plain`, the names of fields left as they are."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, list):
+        return [made_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: made_plain(item) for key, item in value.items()}
+    return value
 
 
 def last_line(data: bytes, limit: int = 300) -> str:

@@ -20,6 +20,7 @@ from eagle3.runner.services import restoring
 
 _CHILDREN = {
     "nvml": ("nvml", "main"),
+    "nvml-details": ("facts.nvml", "main"),
     "xid": ("nvml", "watch_main"),
     "deliver": ("deliver", "main"),
     "logsearch": ("logsearch", "main"),

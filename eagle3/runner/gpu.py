@@ -40,7 +40,7 @@ def has_devices() -> bool:
     return Path("/proc/driver/nvidia/version").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def _run(command: List[str], deadline_s: float) -> "subprocess.CompletedProcess[bytes]":
+def run_child(command: List[str], deadline_s: float) -> "subprocess.CompletedProcess[bytes]":
     """As subprocess.run, but it gives a child in D state up instead of waiting for it for ever."""
     # A supervisor asks too, and its questions are no processes of the run.
     child = own_children.start(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -56,7 +56,7 @@ def _run(command: List[str], deadline_s: float) -> "subprocess.CompletedProcess[
 
 def _ask_child(deadline_s: float) -> Dict[str, Any]:
     try:
-        done = _run(detach.own_command("nvml", site=True), deadline_s)
+        done = run_child(detach.own_command("nvml", site=True), deadline_s)
         found = json.loads(done.stdout.decode("utf-8", "replace"))
     except subprocess.TimeoutExpired:
         return _answer(
@@ -72,7 +72,7 @@ def _ask_smi(deadline_s: float) -> Optional[Dict[str, Any]]:
     if tool is None:
         return None
     try:
-        done = _run([tool, f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"], deadline_s)
+        done = run_child([tool, f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"], deadline_s)
     except subprocess.TimeoutExpired:
         return _answer(
             "unknown", f"nvidia-smi did not answer within {deadline_s:.0f} s; the driver may hang.", source="nvidia-smi"
@@ -107,7 +107,7 @@ def _ask_smi(deadline_s: float) -> Optional[Dict[str, Any]]:
 def _smi_processes(tool: str, uuid: str, deadline_s: float) -> List[Dict[str, Any]]:
     query = [tool, "-i", uuid, "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
     try:
-        done = _run(query, deadline_s)
+        done = run_child(query, deadline_s)
     except (subprocess.TimeoutExpired, OSError):
         return []
     rows = [line.split(",") for line in done.stdout.decode("utf-8", "replace").splitlines() if "," in line]

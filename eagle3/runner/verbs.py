@@ -29,6 +29,7 @@ __all__ = ["LIMITS_S", "PRESENCE", "VerbError", "handle"]
 LIMITS_S = {
     "hello": 5.0,
     "probe": 20.0,
+    "facts": 30.0,
     "list": 20.0,
     "launch": 45.0,
     "fork": 120.0,
@@ -90,6 +91,13 @@ def _hello(args: Args) -> Dict[str, Any]:
 def _probe(args: Args) -> Dict[str, Any]:
     _restore_due(args["workspace"])
     return probing.probe(args["workspace"], args.get("paths") or (), args.get("urls") or ())
+
+
+def _facts(args: Args) -> Dict[str, Any]:
+    # Only a readiness sweep needs these: every helper would pay for their import when it starts.
+    from eagle3.runner.facts import gather
+
+    return gather(args["wants"], args.get("sections"))
 
 
 def _list(args: Args) -> Dict[str, Any]:
@@ -237,6 +245,7 @@ def _notes(args: Args) -> Dict[str, Any]:
 _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "hello": _hello,
     "probe": _probe,
+    "facts": _facts,
     "list": _list,
     "launch": _launch,
     "fork": _fork,

@@ -70,3 +70,23 @@ int nvmlEventSetWait_v2(void *set, event *e, unsigned milliseconds) {
       given++; memset(e, 0, sizeof *e); e->device = (void *)(size_t)(at + 1); e->type = 8; e->data = xid; return OK; }
   }
   return TIMED_OUT; }
+
+// What only a readiness sweep asks. Keys: cuda (as NVML gives it), default-power (W), mode, mig, path, peer, nvlink.
+static int told(const char *key, void *h, long long usual, long long *value) {
+  long at;
+  if (!getenv("FAKE_CONTROL")) return NOT_SUPPORTED;
+  if (!control(key, card_of(h), 0, &at, value)) *value = usual;
+  return OK;
+}
+int nvmlSystemGetCudaDriverVersion_v2(int *version) {
+  long long value = 0; int code = told("cuda", (void *)1, 13000, &value); *version = value; return code; }
+int nvmlDeviceGetPowerManagementDefaultLimit(void *h, unsigned *milliwatts) {
+  long long value = 0; int code = told("default-power", h, 1100, &value); *milliwatts = value * 1000; return code; }
+int nvmlDeviceGetComputeMode(void *h, unsigned *mode) {
+  long long value = 0; int code = told("mode", h, 0, &value); *mode = value; return code; }
+int nvmlDeviceGetMigMode(void *h, unsigned *now, unsigned *pending) {
+  long long value = 0; int code = told("mig", h, 0, &value); *now = *pending = value; return code; }
+int nvmlDeviceGetTopologyCommonAncestor(void *a, void *b, unsigned *level) {
+  long long value = 0; int code = told("path", a, 50, &value); *level = value; return code; }
+int nvmlDeviceGetP2PStatus(void *a, void *b, unsigned index, unsigned *status) {
+  long long value = 0; int code = told(index == 2 ? "nvlink" : "peer", a, 0, &value); *status = value; return code; }
