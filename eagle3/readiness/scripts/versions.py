@@ -1,0 +1,84 @@
+"""Do the installed distributions agree with each other, and what can they do? Nothing is imported but ``packaging``.
+
+``{"roots": [distribution, …], "texts": {what: [file below site-packages, text in it]}}`` →
+``{"python","installed","violated","missing","has"}``. The requirements are those of the roots and of everything below them, as
+their own metadata states them for this interpreter.
+"""
+
+import importlib.metadata as metadata
+import json
+import os
+import sys
+
+
+def main() -> None:
+    """Print the answer."""
+    sys.path.pop(0)
+    asked = json.loads(sys.argv[1])
+    answer = {"python": sys.version.split()[0], "prefix": sys.prefix, "base_prefix": sys.base_prefix}
+    answer.update(_agreement(asked["roots"]))
+    answer["has"] = {what: _has(place, text) for what, (place, text) in asked["texts"].items()}
+    sys.stdout.write("\n@eagle3 " + json.dumps(answer) + "\n")
+
+
+def _agreement(roots):
+    try:
+        from packaging.requirements import InvalidRequirement, Requirement
+        from packaging.utils import canonicalize_name
+    except ImportError:
+        try:
+            from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
+            from pip._vendor.packaging.utils import canonicalize_name
+        except ImportError:
+            return {"installed": {}, "violated": [], "missing": [], "error": "neither packaging nor pip is installed there"}
+    found = {}
+    for dist in metadata.distributions():
+        name = canonicalize_name(str(dist.metadata["Name"] or ""))
+        if name:
+            found.setdefault(name, dist)  # the first on the path is the one that is imported
+    violated, missing, seen = [], [], set()
+    queue = [canonicalize_name(root) for root in roots]
+    while queue:
+        name = queue.pop(0)
+        if name in seen or name not in found:
+            continue
+        seen.add(name)
+        for text in found[name].requires or ():
+            try:
+                need = Requirement(text)
+            except InvalidRequirement:
+                continue
+            if need.marker is not None and not need.marker.evaluate({"extra": ""}):
+                continue
+            wanted = canonicalize_name(need.name)
+            if wanted not in found:
+                missing.append({"dist": name, "requires": str(need), "name": wanted})
+                continue
+            queue.append(wanted)
+            version = found[wanted].version
+            if not need.specifier.contains(version, prereleases=True):
+                violated.append({"dist": name, "version": found[name].version, "requires": str(need), "found": version})
+    named = {canonicalize_name(root) for root in roots}
+    installed = {name: found[name].version for name in sorted(named) if name in found}
+    return {"installed": installed, "violated": violated, "missing": missing}
+
+
+def _has(place, text):
+    """Whether one of the files ``place`` (parted by "|") of an installed package holds ``text``; None where the package
+    is not there."""
+    package = place.split("/")[0]
+    folder = next((path for path in sys.path if path and os.path.isdir(os.path.join(path, package))), None)
+    if folder is None:
+        return None
+    for name in place.split("|"):
+        try:
+            with open(os.path.join(folder, *name.split("/")), encoding="utf-8", errors="replace") as file:
+                if text in file.read():
+                    return True
+        except OSError:
+            continue
+    return False
+
+
+if __name__ == "__main__":
+    main()
