@@ -27,12 +27,14 @@ _OFFLINE = {
 
 
 class Outcome(NamedTuple):
-    """``answer`` is None where there was none; ``said`` is then the one line that says why."""
+    """``answer`` is the last marked line of a process that ended within its limit, else None, and ``said`` is then the one
+    line that says why. ``lines`` are all marked lines, however it ended."""
 
     answer: Optional[Dict[str, Any]]
     said: str
     timed_out: bool
     seconds: float
+    lines: List[Dict[str, Any]]
 
 
 def script(python: str, name: str, asked: Dict[str, Any], *, limit_s: float, cwd: Path, **env: str) -> Outcome:
@@ -40,9 +42,7 @@ def script(python: str, name: str, asked: Dict[str, Any], *, limit_s: float, cwd
     return ask([python, str(SCRIPTS / f"{name}.py"), json.dumps(asked)], limit_s=limit_s, cwd=cwd, env=env)
 
 
-def ask(
-    command: List[str], *, limit_s: float, cwd: Path, env: Optional[Dict[str, str]] = None, grace_s: float = 0.0
-) -> Outcome:
+def ask(command: List[str], *, limit_s: float, cwd: Path, env: Optional[Dict[str, str]] = None, grace_s: float = 0.0) -> Outcome:
     """Run ``command`` and take its marked line. stdin is empty: a question such as "run the model's own code?" ends it
     instead of waiting for ever. At the limit it gets TERM, after ``grace_s`` it is killed with all its descendants.
     Never raises."""
@@ -58,7 +58,8 @@ def ask(
             start_new_session=True,
         )
     except OSError as error:
-        return Outcome(None, f"{command[0]} cannot be started: {error.strerror or error}", False, time.monotonic() - begun)
+        said = f"{command[0]} cannot be started: {error.strerror or error}"
+        return Outcome(None, said, False, time.monotonic() - begun, [])
     out, err = _Tail(child.stdout), _Tail(child.stderr)
     timed_out = False
     try:
@@ -70,18 +71,27 @@ def ask(
     out.join()
     err.join()
     seconds = time.monotonic() - begun
-    marked = [line for line in out.text().splitlines() if line.startswith(MARK)]
-    if marked and not timed_out:
-        with contextlib.suppress(ValueError):  # cut off: then its last words are the answer
-            answer = json.loads(marked[-1][len(MARK) :])
-            if isinstance(answer, dict):
-                return Outcome(answer, "", False, seconds)
+    lines = _marked(out.text())
     said = last_words(err.text()) or last_words(out.text())
     if timed_out:
-        return Outcome(None, f"gave no answer in {limit_s:.0f} s" + (f"; its last line: {said}" if said else ""), True, seconds)
+        text = f"gave no answer in {limit_s:.0f} s" + (f"; its last line: {said}" if said else "")
+        return Outcome(None, text, True, seconds, lines)
+    if lines:
+        return Outcome(lines[-1], "", False, seconds, lines)
     code = child.returncode
     how = f"ended with code {code}" if code is None or code >= 0 else f"ended by {_signal_name(-code)}"
-    return Outcome(None, f"{how}: {said}" if said else f"{how} and said nothing", False, seconds)
+    return Outcome(None, f"{how}: {said}" if said else f"{how} and said nothing", False, seconds, [])
+
+
+def _marked(text: str) -> List[Dict[str, Any]]:
+    found = []
+    for line in text.splitlines():
+        if line.startswith(MARK):
+            with contextlib.suppress(ValueError):  # cut off in the middle: no answer
+                answer = json.loads(line[len(MARK) :])
+                if isinstance(answer, dict):
+                    found.append(answer)
+    return found
 
 
 def last_words(text: str) -> str:

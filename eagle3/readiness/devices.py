@@ -45,7 +45,7 @@ def cards(wants: Dict[str, Any]) -> List[str]:
 
 
 def device_kind(wants: Dict[str, Any]) -> str:
-    """"cpu" or "cuda", as the run to come asks for."""
+    """ "cpu" or "cuda", as the run to come asks for."""
     return str((wants.get("expect") or {}).get("device") or "cpu")
 
 

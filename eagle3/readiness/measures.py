@@ -29,14 +29,14 @@ def states_facts(tensors: Mapping[str, torch.Tensor], asked: Sequence[int]) -> d
     values = states.float()
     finite = torch.isfinite(values)
     layers = states.shape[1]
-    spread = [float(values[:, layer].std()) if states.shape[0] > 1 else float(values[:, layer].std()) for layer in range(layers)]
+    spread = [float(values[:, layer].std()) for layer in range(layers)]
     return {
         "asked": len(asked),
         "shape": list(states.shape),
         "dtype": str(states.dtype).removeprefix("torch."),
         "ids_equal": ids.tolist() == list(asked),
         "not_finite": int((~finite).sum()),
-        "spread": [value if value == value else None for value in spread],
+        "spread": [_number(value) for value in spread],
         "zero_rows": [int((values[:, layer] == 0).all(dim=1).sum()) for layer in range(layers)],
         "equal_neighbours": [layer for layer in range(1, layers) if torch.equal(values[:, layer], values[:, layer - 1])],
     }

@@ -50,7 +50,8 @@ _TEXTS: Dict[str, Dict[str, List[str]]] = {
         "--kv-transfer-config": ["vllm/engine/arg_utils.py", "--kv-transfer-config"],
         "--speculative-config": ["vllm/engine/arg_utils.py", "--speculative-config"],
         "return_token_ids": [
-            "vllm/entrypoints/openai/completion/protocol.py|vllm/entrypoints/openai/protocol.py", "return_token_ids",
+            "vllm/entrypoints/openai/completion/protocol.py|vllm/entrypoints/openai/protocol.py",
+            "return_token_ids",
         ],
     },
 }
@@ -59,13 +60,18 @@ Facts = Dict[str, Any]
 
 
 def imports(wants: Facts, scratch: Path, side: str, *, limit_s: float = IMPORT_LIMIT_S) -> Facts:
-    """Each module imported by a process of its own, so that one that fails or hangs hides none of the others."""
-    python, modules = _python(wants, side), WORKER_MODULES if side == "worker" else SERVER_MODULES
-    told = []
-    for module in wants.get("modules", {}).get(side) or modules:
-        outcome = asking.script(python, "imports", {"module": module}, limit_s=limit_s, cwd=scratch)
-        answer = outcome.answer or {"ok": False, "version": "", "error": outcome.said, "where": ""}
-        told.append({"name": module, "seconds": outcome.seconds, "timed_out": outcome.timed_out, **answer})
+    """Each module imported, in one process as long as all goes well: a process of its own each would pay for torch each
+    time. Behind one that fails, hangs or ends its process a new process goes on, so that it hides none of the others."""
+    python = _python(wants, side)
+    left = list((wants.get("modules") or {}).get(side) or (WORKER_MODULES if side == "worker" else SERVER_MODULES))
+    told: List[Facts] = []
+    while left:
+        outcome = asking.script(python, "imports", {"modules": left}, limit_s=limit_s, cwd=scratch)
+        told += [{"timed_out": False, **line} for line in outcome.lines]
+        left = left[len(outcome.lines) :]
+        if left and (not outcome.lines or outcome.lines[-1]["ok"]):
+            failed = {"name": left.pop(0), "ok": False, "version": "", "error": outcome.said or "its process ended", "where": ""}
+            told.append({**failed, "seconds": None, "timed_out": outcome.timed_out})
     return {"python": python, "packages": told}
 
 

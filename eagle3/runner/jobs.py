@@ -261,7 +261,9 @@ def _prune(folder: Path) -> None:
 def _existing(workspace: PathLike, check_id: str) -> Path:
     folder = job_path(workspace, check_id)
     if not (folder / "job.json").exists():
-        raise VerbError("not_found", f"There is no check {check_id} in {folder.parent.parent}.", "Start one: it was pruned, maybe.")
+        raise VerbError(
+            "not_found", f"There is no check {check_id} in {folder.parent.parent}.", "Start one: it was pruned, maybe."
+        )
     return folder
 
 

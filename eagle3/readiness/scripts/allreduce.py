@@ -4,12 +4,17 @@
 so that no port is needed, and each says how far it came: a hang names the ranks that hang.
 """
 
+from __future__ import annotations
+
+import contextlib
 import datetime
 import json
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, List
 
 
 def main() -> None:
@@ -19,14 +24,15 @@ def main() -> None:
     if "EAGLE3_RANK" in os.environ:
         _rank(asked, int(os.environ["EAGLE3_RANK"]))
         return
-    ranks, folder = int(asked["ranks"]), asked["folder"]
+    ranks, folder = int(asked["ranks"]), Path(asked["folder"])
     begun = time.monotonic()
-    processes, logs = [], []
+    processes: List["subprocess.Popen[bytes]"] = []
+    logs: List[BinaryIO] = []
     for rank in range(ranks):
-        log = open(os.path.join(folder, "log-%d" % rank), "w+b")
+        log = (folder / f"log-{rank}").open("w+b")
         logs.append(log)
         env = dict(os.environ, EAGLE3_RANK=str(rank), OMP_NUM_THREADS="1")
-        command = [sys.executable, os.path.abspath(__file__), sys.argv[1]]
+        command = [sys.executable, str(Path(__file__).resolve()), sys.argv[1]]
         processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env))
     deadline = begun + float(asked["limit_s"])
     while time.monotonic() < deadline and any(p.poll() is None for p in processes):
@@ -37,40 +43,42 @@ def main() -> None:
     for process in processes:
         if process.poll() is None:
             process.kill()
-        process.wait()
-    joined = [rank for rank in range(ranks) if os.path.exists(os.path.join(folder, "joined-%d" % rank))]
-    reduced = [rank for rank in range(ranks) if os.path.exists(os.path.join(folder, "reduced-%d" % rank))]
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # in the driver's hands
+            process.wait(5.0)
+    joined = [rank for rank in range(ranks) if (folder / f"joined-{rank}").exists()]
+    reduced = [rank for rank in range(ranks) if (folder / f"reduced-{rank}").exists()]
     failed = [rank for rank, process in enumerate(processes) if process.returncode and rank not in hanging]
     answer = {
-        "ok": len(reduced) == ranks and not failed, "joined": joined, "reduced": reduced, "hanging": hanging, "failed": failed,
-        "seconds": time.monotonic() - begun, "error": _last_line(logs[failed[0]]) if failed else "",
+        "ok": len(reduced) == ranks and not failed and not hanging, "joined": joined, "reduced": reduced, "hanging": hanging,
+        "failed": failed, "seconds": time.monotonic() - begun, "error": _last_line(logs[failed[0]]) if failed else "",
     }  # fmt: skip
     sys.stdout.write("\n@eagle3 " + json.dumps(answer) + "\n")
 
 
-def _rank(asked, rank):
+def _rank(asked: Dict[str, Any], rank: int) -> None:
     import torch
     import torch.distributed as dist
 
-    ranks, folder = int(asked["ranks"]), asked["folder"]
+    ranks, folder = int(asked["ranks"]), Path(asked["folder"])
     device = asked["devices"][rank] if asked["devices"] else "cpu"
     if device != "cpu":
         torch.cuda.set_device(device)
-    store = dist.FileStore(os.path.join(folder, "store"), ranks)
+    store = dist.FileStore(str(folder / "store"), ranks)
     limit = datetime.timedelta(seconds=float(asked["limit_s"]))
     dist.init_process_group(asked["backend"], store=store, rank=rank, world_size=ranks, timeout=limit)
-    open(os.path.join(folder, "joined-%d" % rank), "w").close()
+    (folder / f"joined-{rank}").touch()
     value = torch.full((1 << 20,), float(rank + 1), device=device)
     dist.all_reduce(value)
     expected = ranks * (ranks + 1) / 2
     if not bool((value == expected).all()):
-        raise SystemExit("rank %d: the sum is %s, not %s" % (rank, float(value[0]), expected))
-    open(os.path.join(folder, "reduced-%d" % rank), "w").close()
+        raise SystemExit(f"rank {rank}: the sum is {float(value[0])}, not {expected}")
+    (folder / f"reduced-{rank}").touch()
     dist.barrier()
     dist.destroy_process_group()
 
 
-def _last_line(log):
+def _last_line(log: BinaryIO) -> str:
     log.seek(0, 2)
     log.seek(max(0, log.tell() - 4096))
     lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()]

@@ -1,14 +1,19 @@
 """How fast a folder takes bytes, how long an fsync takes, and whether its locks hold between processes.
 
-``{"folder","name","bytes","seconds","fsyncs"}`` → ``{"write_bytes","write_s","fsync_median_s","fsync_worst_s","lock"}``. One file of
-that name is written, in a bounded time, and removed.
+``{"folder","name","bytes","seconds","fsyncs"}`` → ``{"write_bytes","write_s","fsync_median_s","fsync_worst_s","lock"}``.
+One file of that name is written, in a bounded time, and removed.
 """
 
+from __future__ import annotations
+
+import contextlib
 import fcntl
 import json
 import os
 import sys
 import time
+from pathlib import Path
+from typing import Any, Dict, List
 
 PIECE_BYTES = 4 << 20
 
@@ -17,22 +22,20 @@ def main() -> None:
     """Print the answer."""
     sys.path.pop(0)
     asked = json.loads(sys.argv[1])
-    path = os.path.join(asked["folder"], asked["name"])
+    path = Path(asked["folder"]) / asked["name"]
     try:
         answer = _written(path, int(asked["bytes"]), float(asked["seconds"]))
         answer.update(_fsyncs(path, int(asked["fsyncs"]), float(asked["seconds"])))
         answer["lock"] = _lock(path)
     except OSError as error:
-        answer = {"error": "%s" % (error.strerror or error), "errno": error.errno}
+        answer = {"error": str(error.strerror or error), "errno": error.errno}
     finally:
-        try:
-            os.unlink(path)
-        except OSError:
-            pass  # noqa: S110 - it was never made
+        with contextlib.suppress(OSError):  # it was never made
+            path.unlink()
     sys.stdout.write("\n@eagle3 " + json.dumps(answer) + "\n")
 
 
-def _written(path, limit_bytes, limit_s):
+def _written(path: Path, limit_bytes: int, limit_s: float) -> Dict[str, Any]:
     piece = os.urandom(PIECE_BYTES)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
@@ -46,9 +49,9 @@ def _written(path, limit_bytes, limit_s):
         os.close(descriptor)
 
 
-def _fsyncs(path, count, limit_s):
+def _fsyncs(path: Path, count: int, limit_s: float) -> Dict[str, Any]:
     """Small appends, each made durable: what every row of a run's records costs."""
-    taken = []
+    taken: List[float] = []
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
         end = time.monotonic() + limit_s
@@ -63,14 +66,14 @@ def _fsyncs(path, count, limit_s):
     return {"fsync_median_s": taken[len(taken) // 2], "fsync_worst_s": taken[-1], "fsyncs": len(taken)}
 
 
-def _lock(path):
-    """"holds", "does not hold" (two processes got it at once), or the system's refusal."""
+def _lock(path: Path) -> str:
+    """ "holds", "does not hold" (two processes got it at once), or the system's refusal."""
     descriptor = os.open(path, os.O_WRONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            return "refused: %s" % (error.strerror or error)
+            return f"refused: {error.strerror or error}"
         child = os.fork()
         if child == 0:
             other = os.open(path, os.O_WRONLY)

@@ -4,8 +4,11 @@
 A build of torch without this GPU's architecture, a broken driver, a card that computes nonsense: each fails here in seconds.
 """
 
+from __future__ import annotations
+
 import json
 import sys
+from typing import Any, Dict
 
 
 def main() -> None:
@@ -14,14 +17,19 @@ def main() -> None:
     import torch
 
     device = json.loads(sys.argv[1])["device"]
-    answer = {"torch": torch.__version__, "build": torch.version.cuda or torch.version.hip or "cpu", "name": "", "capability": ""}
+    answer: Dict[str, Any] = {
+        "torch": torch.__version__,
+        "build": torch.version.cuda or torch.version.hip or "cpu",
+        "name": "",
+        "capability": "",
+    }
     if device != "cpu":
         if not torch.cuda.is_available():
-            answer["error"] = "torch %s (%s) sees no GPU here" % (torch.__version__, answer["build"])
+            answer["error"] = f"torch {torch.__version__} ({answer['build']}) sees no GPU here"
             sys.stdout.write("\n@eagle3 " + json.dumps(answer) + "\n")
             return
         answer["name"] = torch.cuda.get_device_name(device)
-        answer["capability"] = "%d.%d" % torch.cuda.get_device_capability(device)
+        answer["capability"] = ".".join(str(n) for n in torch.cuda.get_device_capability(device))
         answer["architectures"] = torch.cuda.get_arch_list()
     answer["ops"] = [
         _tried("matmul", torch.float32, device, 1e-2),
@@ -31,10 +39,10 @@ def main() -> None:
     sys.stdout.write("\n@eagle3 " + json.dumps(answer) + "\n")
 
 
-def _tried(op, dtype, device, tolerance):
+def _tried(op: str, dtype: Any, device: str, tolerance: float) -> Dict[str, Any]:
     import torch
 
-    told = {"op": op, "dtype": str(dtype).replace("torch.", ""), "ok": False, "error": "", "max_error": None}
+    told: Dict[str, Any] = {"op": op, "dtype": str(dtype).replace("torch.", ""), "ok": False, "error": "", "max_error": None}
     try:
         torch.manual_seed(0)
         parts = [torch.randn(2, 4, 128, 64) / 4 for _ in range(3)]
@@ -52,9 +60,9 @@ def _tried(op, dtype, device, tolerance):
         told["max_error"] = difference if difference == difference else None
         told["ok"] = difference <= tolerance
         if not told["ok"]:
-            told["error"] = "its result is off by %s" % difference
+            told["error"] = f"its result is off by {difference:g}"
     except Exception as error:  # noqa: BLE001 - a driver's error of whatever class is the answer
-        told["error"] = "%s: %s" % (type(error).__name__, (str(error).splitlines() or [""])[0])
+        told["error"] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
     return told
 
 

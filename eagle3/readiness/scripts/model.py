@@ -5,9 +5,12 @@ The sample conversation is rendered as the pipeline renders it: what the assista
 answer, so an answer's tokens are those between the prompt before it and the conversation up to it.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys
+from typing import Any, Callable, Dict, List
 
 TEXTS = (
     "The quick brown fox jumps over the lazy dog.",
@@ -28,24 +31,24 @@ def main() -> None:
     sys.path.pop(0)
     asked = json.loads(sys.argv[1])
     folder, trust = asked["folder"], bool(asked.get("trust_remote_code"))
-    answer = {"custom_code": _custom_code(folder), "trusted": trust}
+    answer: Dict[str, Any] = {"custom_code": _custom_code(folder), "trusted": trust}
     answer["config"] = _asked(lambda: _config(folder, trust))
     answer["shards"] = _asked(lambda: _shards(folder))
-    holder = {}
+    holder: Dict[str, Any] = {}
     answer["tokenizer"] = _asked(lambda: _tokenizer(folder, trust, holder))
     if "it" in holder:
         answer["template"] = _asked(lambda: _template(holder["it"]))
     sys.stdout.write("\n@eagle3 " + json.dumps(answer) + "\n")
 
 
-def _asked(question):
+def _asked(question: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
     try:
         return question()
     except Exception as error:  # noqa: BLE001 - remote code and templates raise what they like
-        return {"error": "%s: %s" % (type(error).__name__, (str(error).splitlines() or [""])[0])}
+        return {"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
 
 
-def _custom_code(folder):
+def _custom_code(folder: str) -> List[str]:
     """Which files ask for code of the model's own to be run."""
     found = []
     for name in ("config.json", "tokenizer_config.json", "processor_config.json"):
@@ -58,7 +61,7 @@ def _custom_code(folder):
     return found
 
 
-def _config(folder, trust):
+def _config(folder: str, trust: bool) -> Dict[str, Any]:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust)
@@ -67,7 +70,7 @@ def _config(folder, trust):
     return {"model_type": config.model_type, **{field: getattr(text, field, None) for field in fields}}
 
 
-def _shards(folder):
+def _shards(folder: str) -> Dict[str, Any]:
     from safetensors import safe_open
 
     names = sorted(name for name in os.listdir(folder) if name.endswith(".safetensors"))
@@ -81,7 +84,7 @@ def _shards(folder):
     return {"opened": told}
 
 
-def _tokenizer(folder, trust, holder):
+def _tokenizer(folder: str, trust: bool, holder: Dict[str, Any]) -> Dict[str, Any]:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trust)
@@ -94,17 +97,19 @@ def _tokenizer(folder, trust, holder):
     return {"kind": type(tokenizer).__name__, "size": len(tokenizer), "trips": told}
 
 
-def _template(tokenizer):
+def _template(tokenizer: Any) -> Dict[str, Any]:
     if not tokenizer.chat_template:
         return {"missing": True}
 
-    def render(count, invite):
+    def render(count: int, invite: bool) -> List[int]:
         messages = [dict(message) for message in CONVERSATION[:count]]
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=invite)
         return [int(token) for token in tokenizer(text, add_special_tokens=False)["input_ids"]]
 
     whole = render(len(CONVERSATION), False)
-    mask, rewritten, uninvited = [0] * len(whole), [], []
+    mask = [0] * len(whole)
+    rewritten: List[int] = []
+    uninvited: List[int] = []
     for number, message in enumerate(CONVERSATION):
         if message["role"] != "assistant":
             continue
@@ -116,7 +121,7 @@ def _template(tokenizer):
             rewritten.append(number)
             continue
         mask[len(prompt) : len(upto)] = [1] * (len(upto) - len(prompt))
-    spans = []
+    spans: List[List[Any]] = []
     for token, supervised in zip(whole, mask):
         if spans and spans[-1][1] == bool(supervised):
             spans[-1][0].append(token)

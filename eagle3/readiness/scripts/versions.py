@@ -5,23 +5,26 @@
 their own metadata states them for this interpreter.
 """
 
+from __future__ import annotations
+
 import importlib.metadata as metadata
 import json
 import os
 import sys
+from typing import Any, Dict, List, Optional, Set
 
 
 def main() -> None:
     """Print the answer."""
     sys.path.pop(0)
     asked = json.loads(sys.argv[1])
-    answer = {"python": sys.version.split()[0], "prefix": sys.prefix, "base_prefix": sys.base_prefix}
+    answer: Dict[str, Any] = {"python": sys.version.split()[0], "prefix": sys.prefix, "base_prefix": sys.base_prefix}
     answer.update(_agreement(asked["roots"]))
     answer["has"] = {what: _has(place, text) for what, (place, text) in asked["texts"].items()}
     sys.stdout.write("\n@eagle3 " + json.dumps(answer) + "\n")
 
 
-def _agreement(roots):
+def _agreement(roots: List[str]) -> Dict[str, Any]:
     try:
         from packaging.requirements import InvalidRequirement, Requirement
         from packaging.utils import canonicalize_name
@@ -31,12 +34,14 @@ def _agreement(roots):
             from pip._vendor.packaging.utils import canonicalize_name
         except ImportError:
             return {"installed": {}, "violated": [], "missing": [], "error": "neither packaging nor pip is installed there"}
-    found = {}
+    found: Dict[str, Any] = {}
     for dist in metadata.distributions():
         name = canonicalize_name(str(dist.metadata["Name"] or ""))
         if name:
             found.setdefault(name, dist)  # the first on the path is the one that is imported
-    violated, missing, seen = [], [], set()
+    violated: List[Dict[str, str]] = []
+    missing: List[Dict[str, str]] = []
+    seen: Set[str] = set()
     queue = [canonicalize_name(root) for root in roots]
     while queue:
         name = queue.pop(0)
@@ -63,7 +68,7 @@ def _agreement(roots):
     return {"installed": installed, "violated": violated, "missing": missing}
 
 
-def _has(place, text):
+def _has(place: str, text: str) -> Optional[bool]:
     """Whether one of the files ``place`` (parted by "|") of an installed package holds ``text``; None where the package
     is not there."""
     package = place.split("/")[0]
