@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ def _extracted(ctx: StageContext) -> dict[str, Any]:
     prompts = asked[:: max(1, len(asked) // PROMPTS)][:PROMPTS]
     store = extract.open_store(ctx)
     with extract.extraction_server(ctx, store) as server:
-        alone, together = asyncio.run(_ask(ctx, server, prompts))
+        alone, together, batch_steps = asyncio.run(_ask(ctx, server, prompts))
         started_s = server.start_s
     left = sorted(str(file.relative_to(ctx.run_dir)) for file in store.folder.rglob("*") if file.is_file())
     return {
@@ -66,20 +67,31 @@ def _extracted(ctx: StageContext) -> dict[str, Any]:
         "hidden_size": ctx.spec.target.hidden_size,
         "dtype": ctx.spec.target.dtype,
         "left": left,
+        "batch_steps": batch_steps,
         **_measured(ctx, prompts, alone, together),
     }
 
 
-async def _ask(ctx: StageContext, server: VllmServer, prompts: Sequence[list[int]]) -> tuple[list[Any], list[Any]]:
-    """The answers one by one, then those of all at once."""
+async def _ask(ctx: StageContext, server: VllmServer, prompts: Sequence[list[int]]) -> tuple[list[Any], list[Any], int | None]:
+    """The answers one by one, then those of all at once, and in how many steps the engine gave those."""
     async with Completions(server.base_url, timeout_s=ctx.spec.extract.request_timeout_s, retries=1) as client:
         alone = []
         for ids in prompts:
             server.check_alive()
             alone.append(await _one(client, server.model, ids))
         server.check_alive()
+        before = steps(server)
         together = await asyncio.gather(*(_one(client, server.model, ids) for ids in prompts))
-    return alone, list(together)
+        after = steps(server)
+    return alone, list(together), None if before is None or after is None else after - before
+
+
+def steps(server: VllmServer) -> int | None:
+    """How many steps the engine has made; None where its metrics do not say."""
+    with server.client() as client:
+        text = client.get("/metrics").text
+    found = re.findall(r"^vllm:iteration_tokens_total_count(?:\{[^}]*\})?\s+(\S+)", text, re.MULTILINE)
+    return sum(int(float(value)) for value in found) if found else None
 
 
 async def _one(client: Completions, model: str, ids: list[int]) -> tuple[dict[str, Any], int | None]:
@@ -104,8 +116,11 @@ async def _one(client: Completions, model: str, ids: list[int]) -> tuple[dict[st
 def _measured(ctx: StageContext, prompts: Sequence[list[int]], alone: list[Any], together: list[Any]) -> dict[str, Any]:
     from eagle3.readiness.measures import Head, agreement, states_facts
 
+    requests = [states_facts(tensors, ids) for (tensors, _), ids in zip(alone, prompts, strict=True)]
+    if any("lacks" in request for request in requests):
+        return {"requests": requests, "batch": [], "next": [], "next_unknown": "the states cannot be read"}
     told: dict[str, Any] = {
-        "requests": [states_facts(tensors, ids) for (tensors, _), ids in zip(alone, prompts, strict=True)],
+        "requests": requests,
         "batch": [agreement(a["hidden_states"], b["hidden_states"]) for (a, _), (b, _) in zip(alone, together, strict=True)],
     }
     try:

@@ -137,9 +137,9 @@ def bearers(folder: Path) -> List[proctable.Process]:
     """The live processes of this user that bear the job's marker, this one left out."""
     found = []
     for process in proctable.snapshot().values():
-        if process.pid != os.getpid() and proctable.is_live(process) and proctable.is_ours(process.pid):
-            if proctable.environment(process.pid).get(MARKER) == str(folder):
-                found.append((process.pid, process.start_ticks))
+        ours = process.pid != os.getpid() and proctable.is_live(process) and proctable.is_ours(process.pid)
+        if ours and proctable.environment(process.pid).get(MARKER) == str(folder):
+            found.append((process.pid, process.start_ticks))
     return found
 
 
@@ -261,9 +261,7 @@ def _prune(folder: Path) -> None:
 def _existing(workspace: PathLike, check_id: str) -> Path:
     folder = job_path(workspace, check_id)
     if not (folder / "job.json").exists():
-        raise VerbError(
-            "not_found", f"There is no check {check_id} in {folder.parent.parent}.", "Start one: it was pruned, maybe."
-        )
+        raise VerbError("not_found", f"There is no check {check_id} in {folder.parent.parent}.", "Start one.")
     return folder
 
 

@@ -1,8 +1,8 @@
 """What the worker's transformers and safetensors make of a model's folder, no weight loaded.
 
-``{"folder","trust_remote_code"}`` → ``{"custom_code","config","tokenizer","template","shards"}``, each with ``error`` where it failed.
-The sample conversation is rendered as the pipeline renders it: what the assistant says is what follows the invitation to
-answer, so an answer's tokens are those between the prompt before it and the conversation up to it.
+``{"folder","trust_remote_code"}`` → ``{"custom_code","config","tokenizer","template","shards"}``, each with ``error`` where
+it failed. The sample conversation is rendered as the pipeline renders it: what the assistant says is what follows the
+invitation to answer, so an answer's tokens are those between the prompt before it and the conversation up to it.
 """
 
 from __future__ import annotations
@@ -129,11 +129,11 @@ def _template(tokenizer: Any) -> Dict[str, Any]:
             spans.append([[token], bool(supervised)])
     texts = [[tokenizer.decode(ids, clean_up_tokenization_spaces=False)[:400], on] for ids, on in spans]
     answers = [message["content"] for message in CONVERSATION if message["role"] == "assistant"]
-    supervised = "".join(text for text, on in texts if on)
+    taught = "".join(text for text, on in texts if on)
     return {
         "tokens": len(whole), "supervised": sum(mask), "spans": texts, "rewritten": rewritten, "uninvited": uninvited,
-        "lacking": [text for text in answers if text not in supervised],
-        "leaking": [m["content"] for m in CONVERSATION if m["role"] == "user" and m["content"] in supervised],
+        "lacking": [text for text in answers if text not in taught],
+        "leaking": [m["content"] for m in CONVERSATION if m["role"] == "user" and m["content"] in taught],
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ their own metadata states them for this interpreter.
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata as metadata
 import json
 import os
@@ -25,15 +26,10 @@ def main() -> None:
 
 
 def _agreement(roots: List[str]) -> Dict[str, Any]:
-    try:
-        from packaging.requirements import InvalidRequirement, Requirement
-        from packaging.utils import canonicalize_name
-    except ImportError:
-        try:
-            from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
-            from pip._vendor.packaging.utils import canonicalize_name
-        except ImportError:
-            return {"installed": {}, "violated": [], "missing": [], "error": "neither packaging nor pip is installed there"}
+    tools = _packaging()
+    if tools is None:
+        return {"installed": {}, "violated": [], "missing": [], "error": "neither packaging nor pip is installed there"}
+    Requirement, canonicalize_name = tools.requirements.Requirement, tools.utils.canonicalize_name
     found: Dict[str, Any] = {}
     for dist in metadata.distributions():
         name = canonicalize_name(str(dist.metadata["Name"] or ""))
@@ -51,7 +47,7 @@ def _agreement(roots: List[str]) -> Dict[str, Any]:
         for text in found[name].requires or ():
             try:
                 need = Requirement(text)
-            except InvalidRequirement:
+            except ValueError:
                 continue
             if need.marker is not None and not need.marker.evaluate({"extra": ""}):
                 continue
@@ -66,6 +62,18 @@ def _agreement(roots: List[str]) -> Dict[str, Any]:
     named = {canonicalize_name(root) for root in roots}
     installed = {name: found[name].version for name in sorted(named) if name in found}
     return {"installed": installed, "violated": violated, "missing": missing}
+
+
+def _packaging() -> Any:
+    """The library that reads requirements: installed, or the one inside pip; None without either."""
+    for name in ("packaging", "pip._vendor.packaging"):
+        try:
+            for part in ("requirements", "utils"):
+                importlib.import_module(f"{name}.{part}")
+            return sys.modules[name]
+        except ImportError:
+            continue
+    return None
 
 
 def _has(place: str, text: str) -> Optional[bool]:
