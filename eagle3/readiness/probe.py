@@ -70,9 +70,7 @@ def canary(wants: Dict[str, Any], scratch: Path) -> Dict[str, Any]:
     folder = scratch / "canary"
     folder.mkdir(mode=0o700)
     (folder / "spec.toml").write_text(str(wants["spec_toml"]), encoding="utf-8")
-    pythons = wants.get("pythons") or {}
-    worker = os.path.expanduser(str(pythons.get("worker") or "python3"))  # noqa: PTH111 - a bare name is looked up
-    server = os.path.expanduser(str(pythons.get("server") or worker))  # noqa: PTH111
+    worker, server = sections.python_of(wants, "worker"), sections.python_of(wants, "server")
     limit_s = float((wants.get("limits_s") or {}).get("canary") or 600.0 + CANARY_MORE_S)
     command = [worker, "-m", "eagle3.readiness.canary", str(folder), server]
     env = {"PYTHONPATH": os.pathsep.join(filter(None, [str(package_home()), os.environ.get("PYTHONPATH", "")]))}

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Tuple
 
 from eagle3.readiness import asking, devices
 from eagle3.runner import host
+from eagle3.runner.facts.places import expand
 
 WORKER_MODULES = (
     "torch", "safetensors.torch", "transformers", "speculators.models.eagle3.core", "speculators.train.trainer",
@@ -62,7 +63,7 @@ Facts = Dict[str, Any]
 def imports(wants: Facts, scratch: Path, side: str, *, limit_s: float = IMPORT_LIMIT_S) -> Facts:
     """Each module imported, in one process as long as all goes well: a process of its own each would pay for torch each
     time. Behind one that fails, hangs or ends its process a new process goes on, so that it hides none of the others."""
-    python = _python(wants, side)
+    python = python_of(wants, side)
     left = list((wants.get("modules") or {}).get(side) or (WORKER_MODULES if side == "worker" else SERVER_MODULES))
     told: List[Facts] = []
     while left:
@@ -77,7 +78,7 @@ def imports(wants: Facts, scratch: Path, side: str, *, limit_s: float = IMPORT_L
 
 def versions(wants: Facts, scratch: Path, side: str) -> Facts:
     """What the installed distributions ask of each other, and what the installed version can do, read from its files."""
-    python = _python(wants, side)
+    python = python_of(wants, side)
     asked = {"roots": _ROOTS[side], "texts": _TEXTS[side]}
     outcome = asking.script(python, "versions", asked, limit_s=VERSIONS_LIMIT_S, cwd=scratch)
     return {"interpreter": python, **(outcome.answer or {"error": outcome.said})}
@@ -92,7 +93,7 @@ def kernels(wants: Facts, scratch: Path) -> Facts:
         if owner:
             told.append({"device": device, "skipped": owner})
             continue
-        outcome = asking.script(_python(wants, "worker"), "kernels", {"device": device}, limit_s=KERNEL_LIMIT_S, cwd=scratch)
+        outcome = asking.script(python_of(wants, "worker"), "kernels", {"device": device}, limit_s=KERNEL_LIMIT_S, cwd=scratch)
         answer = outcome.answer or {"error": outcome.said, "timed_out": outcome.timed_out}
         told.append({"device": device, "seconds": outcome.seconds, **answer})
     return {"devices": told}
@@ -117,7 +118,7 @@ def allreduce(wants: Facts, scratch: Path, *, limit_s: float = ALLREDUCE_LIMIT_S
         folder = scratch / f"allreduce-{ranks}"
         folder.mkdir()
         asked = {"ranks": ranks, "backend": backend, "devices": free[:ranks], "limit_s": limit_s, "folder": str(folder)}
-        outcome = asking.script(_python(wants, "worker"), "allreduce", asked, limit_s=limit_s + 20, cwd=scratch)
+        outcome = asking.script(python_of(wants, "worker"), "allreduce", asked, limit_s=limit_s + 20, cwd=scratch)
         answer = outcome.answer or {"ok": False, "error": outcome.said, "joined": [], "reduced": [], "hanging": []}
         told.append({"ranks": ranks, "backend": backend, "limit_s": limit_s, **answer})
     return {"counts": told}
@@ -143,24 +144,25 @@ def disk(wants: Facts, scratch: Path) -> Facts:
 
 def model(wants: Facts, scratch: Path) -> Facts:
     """What transformers and safetensors make of the model's folder."""
-    folder = os.path.expanduser(str(wants.get("model") or ""))  # noqa: PTH111 - a hub id is no path
-    if not os.path.isdir(folder):  # noqa: PTH112
-        return {"folder": folder, "skipped": f"{folder or 'the model'} is no folder on this machine"}
+    named = str(wants.get("model") or "")
+    folder = str(expand(named)) if named else ""
+    if not Path(folder or "/nowhere").is_dir():
+        return {"folder": folder, "skipped": f"{folder or 'the model, which was not named,'} is no folder on this machine"}
     expect = wants.get("expect") or {}
     asked = {"folder": folder, "trust_remote_code": bool(expect.get("trust_remote_code"))}
-    outcome = asking.script(_python(wants, "worker"), "model", asked, limit_s=MODEL_LIMIT_S, cwd=scratch)
+    outcome = asking.script(python_of(wants, "worker"), "model", asked, limit_s=MODEL_LIMIT_S, cwd=scratch)
     return {"folder": folder, "expect": expect, **(outcome.answer or {"error": outcome.said})}
 
 
-def _python(wants: Facts, side: str) -> str:
+def python_of(wants: Facts, side: str) -> str:
     pythons = wants.get("pythons") or {}
     found = pythons.get(side) or pythons.get("worker") or "python3"
-    return os.path.expanduser(str(found))  # noqa: PTH111 - a bare name is looked up on the PATH
+    return str(expand(str(found)))  # a bare name is looked up on the PATH
 
 
 def _place(path: str) -> Facts:
     """The existing folder where ``path`` will lie, its device and its free bytes."""
-    place = Path(os.path.expanduser(path))  # noqa: PTH111
+    place = expand(path)
     try:
         while not place.is_dir() and place != place.parent:
             place = place.parent
