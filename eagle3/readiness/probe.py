@@ -91,7 +91,7 @@ def scratch_folder(wants: Dict[str, Any]) -> Path:
     """A new folder for a check that is no job: in the workspace where that can be written, else in the system's."""
     place = rundir.workspace_path(wants["workspace"])
     parent = place if os.access(place, os.W_OK) else Path(tempfile.gettempdir())
-    return Path(tempfile.mkdtemp(prefix=".check-", dir=parent))
+    return Path(tempfile.mkdtemp(prefix=f".check-{os.getpid()}-", dir=parent))
 
 
 def _tail(path: Path, limit: int = 2000) -> str:

@@ -13,13 +13,14 @@ from eagle3.runner import host
 from eagle3.runner.facts.places import expand
 
 WORKER_MODULES = (
-    "torch", "safetensors.torch", "transformers", "speculators.models.eagle3.core", "speculators.train.trainer",
+    "torch", "safetensors.torch", "transformers", "transformers.modeling_utils", "speculators.models.eagle3.core",
+    "speculators.train.trainer",
     "speculators.train.vocab_mapping", "speculators.data_generation.offline", "pydantic", "httpx", "psutil",
     "prometheus_client.parser",
 )  # fmt: skip
 """What the stages import, submodules too: a wheel that lacks one is found now and not an hour into the run."""
 SERVER_MODULES = (
-    "torch", "transformers", "vllm", "vllm.entrypoints.openai.api_server",
+    "torch", "transformers", "transformers.modeling_utils", "vllm", "vllm.entrypoints.openai.api_server",
     "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connector",
 )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, facts, list, launch, read, stop, gpu, http, check_start, check_read, check_stop, remedy. Arguments and answers are plain JSON.
+Verbs: hello, probe, facts, list, launch, read, stop, gpu, http, check_start, check_read, check_stop, remedy. Arguments and
+answers are plain JSON.
 """
 
 from __future__ import annotations

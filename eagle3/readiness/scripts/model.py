@@ -29,7 +29,11 @@ CONVERSATION = (
 def main() -> None:
     """Print the answer."""
     sys.path.pop(0)
-    asked = json.loads(sys.argv[1])
+    sys.stdout.write("\n@eagle3 " + json.dumps(answer_of(json.loads(sys.argv[1]))) + "\n")
+
+
+def answer_of(asked: Dict[str, Any]) -> Dict[str, Any]:
+    """All parts of the answer; one that fails leaves the others."""
     folder, trust = asked["folder"], bool(asked.get("trust_remote_code"))
     answer: Dict[str, Any] = {"custom_code": _custom_code(folder), "trusted": trust}
     answer["config"] = _asked(lambda: _config(folder, trust))
@@ -38,7 +42,7 @@ def main() -> None:
     answer["tokenizer"] = _asked(lambda: _tokenizer(folder, trust, holder))
     if "it" in holder:
         answer["template"] = _asked(lambda: _template(holder["it"]))
-    sys.stdout.write("\n@eagle3 " + json.dumps(answer) + "\n")
+    return answer
 
 
 def _asked(question: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:

@@ -43,7 +43,7 @@ def server_imports(facts: Facts, context: Context) -> Iterable[Finding]:
 def _imports(section: Mapping[str, Any], side: str) -> Iterator[Finding]:
     python, packages = section["python"], section["packages"]
     failed = [package for package in packages if not package["ok"]]
-    if failed and len(failed) == len(packages) and len({package["error"] for package in failed}) == 1:
+    if failed and all("cannot be started" in package["error"] for package in packages):
         remedy = f"Name an interpreter that starts: {side}_python in the spec, or build an environment for this run."
         yield Finding("fail", f"{python}: {failed[0]['error']}", remedy, action=_build(side))
         return
