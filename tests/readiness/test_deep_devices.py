@@ -15,10 +15,7 @@ from eagle3.runner.launch import launch
 from tests.readiness.support import judged, status, wants
 from tests.runner.support import end_everything, shell, state_is, wait_for
 
-PYTHON_WHOSE_RANK_1_SLEEPS = f"""#!/bin/sh
-if [ "$EAGLE3_RANK" = 1 ]; then exec sleep 600; fi
-exec {sys.executable} "$@"
-"""
+RANK_1_SLEEPS = "import os, time\nif os.environ.get('EAGLE3_RANK') == '1': time.sleep(600)\n"
 
 
 def test_the_processor_computes_what_it_should(tmp_path: Path) -> None:
@@ -52,14 +49,13 @@ def test_two_ranks_add_up_over_gloo(tmp_path: Path) -> None:
     assert judged("deep.allreduce", facts)["gpu.allreduce:2"].status == "ok", facts
 
 
-def test_a_rank_that_never_joins_ends_at_the_limit_and_is_named(tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    # The script starts its ranks by sys.executable, which this stand-in cannot change: it is told by the environment.
-    python.write_text(PYTHON_WHOSE_RANK_1_SLEEPS)
-    python.chmod(0o755)
-    facts = sections.allreduce(wants(tmp_path, pythons={"worker": str(python)}), tmp_path, limit_s=6)
+def test_a_rank_that_never_joins_ends_at_the_limit_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(RANK_1_SLEEPS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    facts = sections.allreduce(wants(tmp_path), tmp_path, limit_s=6)
     [tried] = facts["counts"]
-    assert 1 in tried["hanging"] and tried["reduced"] == [], tried
+    assert (tried["hanging"], 1 in tried["joined"], tried["reduced"]) == ([0, 1], False, []), tried
     check = judged("deep.allreduce", facts)["gpu.allreduce:2"]
     assert check.status == "fail" and "no end within 6 s; rank" in check.evidence
 
@@ -96,7 +92,7 @@ def test_a_gpu_that_somebody_holds_is_not_touched(tmp_path: Path, monkeypatch: p
     ]
     # The lowest edge: NVML's answer, since no GPU is here.
     monkeypatch.setattr(devices.gpu, "report", lambda: {"status": "ok", "text": "", "gpus": cards})
-    asked = wants(tmp_path, expect={"device": "cuda", "rank_counts": [2]})
+    asked = wants(tmp_path, expect={"device": "cuda", "rank_counts": [2]}, pythons={"worker": "/no/python"})
     held = devices.held(asked)
     assert sorted(held) == ["cuda:0", "cuda:1"] and "cannot be seen from here" in held["cuda:1"]
     told = judged("deep.kernels", sections.kernels(asked, tmp_path))
