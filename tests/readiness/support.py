@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -50,6 +51,22 @@ def package(folder: Path, name: str, body: str = "", *, version: str = "", requi
         lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {r}" for r in requires)]
         (about / "METADATA").write_text("\n".join(lines) + "\n")
     return folder
+
+
+def fill_wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = ()) -> None:
+    """A wheel of one module, as small as one can be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = f"{name}-{version}.dist-info"
+    needs = "".join(f"Requires-Dist: {need}\n" for need in requires)
+    files = {
+        f"{name}.py": f"NAME = {name!r}\n",
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},,\n" for path in (*files, f"{about}/RECORD"))
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for path, content in {**files, f"{about}/RECORD": record}.items():
+            wheel.writestr(path, content)
 
 
 class Pretender:
