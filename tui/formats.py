@@ -11,8 +11,9 @@ import re
 from eagle3.core.wording import STATE_WORDS, UNKNOWN, bytes_label, duration_label, rate_label
 
 __all__ = [
-    "CHECK_WORDS", "LINK_WORDS", "STATE_WORDS", "UNKNOWN", "age_label", "bar", "bytes_label", "clean_line", "count_label",
-    "duration_label", "fit", "number_label", "one_line", "pair_label", "rate_label", "share", "short_duration", "state_label",
+    "CHECK_WORDS", "LINK_WORDS", "STATE_WORDS", "UNKNOWN", "age_label", "bar", "bytes_label", "clean_line", "clean_text",
+    "count_label", "duration_label", "fit", "number_label", "one_line", "pair_label", "rate_label", "share", "short_duration",
+    "state_label",
 ]  # fmt: skip
 
 LINK_WORDS: dict[str, tuple[str, str]] = {
@@ -53,6 +54,11 @@ def clean_line(text: str, limit: int = 500) -> str:
         text = parts[-1] if parts else ""
     text = _CONTROLS.sub("", _ESCAPES.sub("", text[: limit * 20].replace("\n", " "))).expandtabs(4)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def clean_text(text: str) -> str:
+    """Remote text of many lines made harmless; its lines stay."""
+    return "\n".join(clean_line(line, len(line) + 1) for line in text.replace("\r\n", "\n").split("\n"))
 
 
 def one_line(text: str, limit: int = 500) -> str:

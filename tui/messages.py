@@ -6,9 +6,10 @@ from typing import Any
 
 from textual.message import Message
 
-from eagle3.core.records import Probe
+from eagle3.core.records import LogFile, LogPage, LogSearch, NotesText, Probe
 from tui.ports import RunNewsView
-from tui.state import LinkState
+from tui.reading import LogAsk
+from tui.state import LinkState, RunView
 
 
 class LinkChanged(Message):
@@ -81,3 +82,43 @@ class AskAgain(Message):
     def __init__(self, what: str, text: str) -> None:
         super().__init__()
         self.what, self.text = what, text
+
+
+class LogArrived(Message):
+    """An answer to a question about a log of ``run_id``: its files, a page, a search, or the byte of a time."""
+
+    def __init__(self, run_id: str, ask: LogAsk, answer: list[LogFile] | LogPage | LogSearch | int, at: float) -> None:
+        super().__init__()
+        self.run_id, self.ask, self.answer, self.at = run_id, ask, answer, at
+
+
+class LogFailed(Message):
+    """A question about a log got no answer, in one sentence."""
+
+    def __init__(self, run_id: str, ask: LogAsk, text: str) -> None:
+        super().__init__()
+        self.run_id, self.ask, self.text = run_id, ask, text
+
+
+class NotesArrived(Message):
+    """The notes of ``run_id`` ("": the workspace's), as read, or as saved where ``saved``."""
+
+    def __init__(self, run_id: str, notes: NotesText, at: float, saved: bool) -> None:
+        super().__init__()
+        self.run_id, self.notes, self.at, self.saved = run_id, notes, at, saved
+
+
+class NotesFailed(Message):
+    """The notes of ``run_id`` could not be read or saved, in one sentence; what was typed is kept."""
+
+    def __init__(self, run_id: str, text: str, saving: bool) -> None:
+        super().__init__()
+        self.run_id, self.text, self.saving = run_id, text, saving
+
+
+class RunCollected(Message):
+    """What is known of a run to compare, and its spec as text; or why it cannot be had."""
+
+    def __init__(self, run_id: str, view: RunView | None, spec_toml: str = "", problem: str = "") -> None:
+        super().__init__()
+        self.run_id, self.view, self.spec_toml, self.problem = run_id, view, spec_toml, problem

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from textual.message import Message
 
+from eagle3.core.records import LogFile, LogPage, LogSearch
 from eagle3.core.spec import RunSpec
 from remote.ask import Ask
 from remote.errors import ContainerError, LinkError
 from tui import messages
 from tui.formats import one_line
 from tui.ports import Connect, ContainerPort, LinkView, StopMode
-from tui.state import LinkState
+from tui.reading import LogAsk
+from tui.state import LinkState, RunView
 
 FOLLOW_S = 1.0
 """Seconds between two reads of the open run."""
@@ -92,6 +94,22 @@ class Session:
     def stop(self, run_id: str, mode: StopMode) -> None:
         """Stop a run: "now" or "after-checkpoint"."""
         self._spawn("Stopping", self._stop(run_id, mode))
+
+    def read_log(self, run_id: str, ask: LogAsk) -> None:
+        """Ask about a log; the answer comes as a message. A newer question takes the place of one under way."""
+        self._spawn("Reading the log", self._read_log(run_id, ask))
+
+    def read_notes(self, run_id: str) -> None:
+        """Read the notes of a run, or of the workspace with ""."""
+        self._spawn("Reading the notes", self._notes(run_id, None))
+
+    def save_notes(self, run_id: str, base: str, text: str) -> None:
+        """Save an edit of ``base``; what others wrote meanwhile stays."""
+        self._spawn(f"Saving the notes of {run_id or 'the workspace'}", self._notes(run_id, (base, text)))
+
+    def collect(self, run_ids: Sequence[str]) -> None:
+        """Read these runs once, for a comparison; each comes as a message of its own."""
+        self._spawn("Comparing", self._collect(tuple(run_ids)))
 
     async def close(self) -> None:
         """End every task and the connection; runs go on."""
@@ -175,6 +193,49 @@ class Session:
                 self._post(messages.FollowFailed(run_id, sentence(error)))
             await asyncio.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])
             tries += 1
+
+    async def _read_log(self, run_id: str, ask: LogAsk) -> None:
+        container = await self._ready()
+        answer: list[LogFile] | LogPage | LogSearch | int
+        try:
+            if ask.op == "files":
+                answer = await container.log_files(run_id)
+            elif ask.op == "page":
+                answer = await container.log_page(run_id, ask.name, ask.at, ask.before, ask.after)
+            elif ask.op == "search":
+                at = ask.at if isinstance(ask.at, int) else 0
+                answer = await container.log_search(run_id, ask.name, ask.text, ignore_case=ask.ignore_case, at=at)
+            else:
+                answer = await container.log_time(run_id, ask.name, ask.text)
+        except (LinkError, ContainerError) as error:
+            self._post(messages.LogFailed(run_id, ask, sentence(error)))
+        else:
+            self._post(messages.LogArrived(run_id, ask, answer, self._clock()))
+
+    async def _notes(self, run_id: str, edit: tuple[str, str] | None) -> None:
+        container = await self._ready()
+        try:
+            found = await (container.save_notes(*edit, run_id) if edit else container.notes(run_id))
+        except (LinkError, ContainerError) as error:
+            self._post(messages.NotesFailed(run_id, sentence(error), edit is not None))
+        else:
+            self._post(messages.NotesArrived(run_id, found, self._clock(), edit is not None))
+
+    async def _collect(self, run_ids: tuple[str, ...]) -> None:
+        container = await self._ready()
+        for run_id in run_ids:
+            view = RunView(run_id)
+            try:
+                async with contextlib.aclosing(container.follow(run_id, poll_s=FOLLOW_S)) as following:
+                    async for news in following:
+                        view.take(news, self._clock())
+                        if not news.more:
+                            break
+                spec_toml = (await container.read_text(run_id, "spec.toml"))["spec.toml"] or ""
+            except (LinkError, ContainerError) as error:
+                self._post(messages.RunCollected(run_id, None, problem=sentence(error)))
+            else:
+                self._post(messages.RunCollected(run_id, view, spec_toml))
 
     async def _launch(self, spec: RunSpec, run_id: str, resume: bool) -> None:
         container = await self._ready()

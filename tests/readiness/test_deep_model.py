@@ -51,7 +51,7 @@ def template(folder: Path, text: str) -> None:
 def test_the_target_as_it_is_passes_in_a_process_of_its_own(tmp_path: Path) -> None:
     facts = sections.model(wants(tmp_path), tmp_path)
     told = judged("deep.model", facts)
-    assert {check.status for check in told.values()} == {"ok"} and len(told) == 6, told
+    assert {check.status for check in told.values()} == {"ok"} and len(told) == 4, told
     mask = told["model.loss_mask"]
     assert "16 of 69 tokens supervised" in mask.evidence
     assert "⟦Red, yellow and blue.<|im_end|>\n⟧" in mask.detail, "the sample shows what is learnt"
@@ -68,7 +68,7 @@ def test_a_tokenizer_file_that_is_cut_off(folder: Path) -> None:
     (folder / "tokenizer.json").write_bytes(content[: len(content) // 2])
     told = checks_of(folder)
     assert told["model.round_trip"].status == "fail"
-    assert (told["model.template"].status, told["model.loss_mask"].status) == ("skipped", "skipped")
+    assert (told["model.conversation"].status, told["model.loss_mask"].status) == ("skipped", "skipped")
 
 
 def test_a_template_that_drops_what_the_assistant_says_supervises_nothing(folder: Path) -> None:
@@ -83,32 +83,31 @@ def test_a_template_that_rewrites_earlier_turns(folder: Path) -> None:
     # As templates do that drop the thoughts of all answers but the last.
     keep = "{% for m in messages %}{% if m.role == 'user' or loop.last %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
     template(folder, keep + "{% endif %}{% endfor %}" + INVITED)
-    check = checks_of(folder)["model.template"]
+    check = checks_of(folder)["model.conversation"]
     assert check.status == "warn" and "rewrites 1 of 2" in check.evidence
 
 
 def test_a_template_without_an_invitation_teaches_the_role_too(folder: Path) -> None:
     template(folder, CHATML)
-    assert checks_of(folder)["model.template"].status == "warn"
+    assert checks_of(folder)["model.conversation"].status == "warn"
     template(folder, CHATML + INVITED)
-    assert checks_of(folder)["model.template"].status == "ok", "mended"
+    assert checks_of(folder)["model.conversation"].status == "ok", "mended"
 
 
 def test_a_template_that_raises_or_is_not_there(folder: Path) -> None:
     template(folder, "{{ raise_exception('only the system may speak') }}")
-    check = checks_of(folder)["model.template"]
+    check = checks_of(folder)["model.conversation"]
     assert check.status == "fail" and "only the system may speak" in check.evidence
     (folder / "chat_template.jinja").unlink()
-    assert checks_of(folder)["model.template"].status == "fail"
+    assert checks_of(folder)["model.conversation"].status == "fail"
 
 
-def test_code_of_the_models_own_is_not_run_and_needs_a_decision(folder: Path) -> None:
+def test_code_of_the_models_own_is_not_run_and_its_need_is_told(folder: Path) -> None:
     (folder / "own.py").write_text("raise SystemExit('run')\n")
     auto = {"AutoTokenizer": ["own.Own", None]}
     edit(folder / "tokenizer_config.json", lambda content: content.update(auto_map=auto, tokenizer_class="Own"))
-    check = checks_of(folder)["model.remote_code"]
-    assert check.status in ("warn", "fail") and "tokenizer_config.json" in check.evidence
-    assert "target.trust_remote_code" in check.remedy
+    check = checks_of(folder)["model.round_trip"]
+    assert check.status == "fail" and "trust_remote_code" in check.evidence + check.remedy
 
 
 def test_another_models_size_and_an_unknown_kind_of_model(folder: Path) -> None:
@@ -118,14 +117,6 @@ def test_another_models_size_and_an_unknown_kind_of_model(folder: Path) -> None:
     assert check.status == "warn" and "8192" in check.evidence
     edit(folder / "config.json", lambda content: content.update(model_type="of-next-year", architectures=["OfNextYear"]))
     assert checks_of(folder)["model.loads"].status == "fail"
-
-
-def test_a_shard_that_was_cut_off_does_not_open(folder: Path) -> None:
-    whole = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors").write_bytes(whole[:100_000_000])
-    check = checks_of(folder)["model.opens"]
-    assert check.status == "fail" and check.remedy == "Fetch model.safetensors again."
 
 
 def test_a_model_that_is_no_folder_here_is_skipped_not_passed(tmp_path: Path) -> None:

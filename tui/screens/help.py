@@ -13,7 +13,16 @@ from tui.formats import STATE_WORDS
 from tui.keymap import key_label, keys_of
 from tui.themes.palette import ACCENT, MUTED, STATE_COLOURS, TEXT
 
-PLACES = (("everywhere", "Everywhere"), ("overview", "Overview and Runs"), ("launch", "Launch"), ("run", "Run"))
+PLACES = (
+    ("everywhere", "Everywhere"),
+    ("overview", "Overview"),
+    ("launch", "Launch"),
+    ("run", "Run"),
+    ("runs", "Runs"),
+    ("compare", "Compare"),
+    ("logs", "Logs"),
+    ("notes", "Notes"),
+)
 
 
 MEANINGS = {
@@ -30,6 +39,7 @@ MEANINGS = {
 LEGEND = (
     "lines are training",
     "dots are held-out prompts",
+    "upright lines are checkpoints (faint), resumes (grey) and guards (amber)",
     "colours of the acceptance are the positions 1, 2, 3 of the draft",
 )
 

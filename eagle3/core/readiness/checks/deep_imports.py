@@ -13,7 +13,7 @@ _CUDA_BUILDS = ("torchvision", "torchaudio", "torchcodec", "libc10_cuda", "libcu
 
 _WHY = "What is installed may still not import: the wrong build beside torch, a submodule missing, a library that is not there."
 _CATCHES = (
-    "a CUDA torchvision beside a CPU torch, so that `import transformers` fails (facts, trap 1); vllm#13608 undefined symbol; "
+    "a CUDA torchvision beside a CPU torch, so that transformers does not import (met here); vllm#13608 undefined symbol; "
     "SpecForge#292 a submodule missing; an import that hangs"
 )
 _PROOF = (
@@ -76,6 +76,6 @@ def _build(side: str) -> Action | None:
     if side != "worker":
         return None
     return Action(
-        verb="remedy", args={"action": "build_env", "args": {"what": "worker"}}, label="build the run's own environment",
+        verb="build_env", args={"what": "worker"}, label="build the run's own environment",
         confirm="Build a new environment in the workspace, beside those that are in use? It takes minutes and about 3 GB.",
     )  # fmt: skip
