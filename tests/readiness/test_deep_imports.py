@@ -87,3 +87,12 @@ def test_an_interpreter_that_is_not_there_is_one_failure_that_says_so(tmp_path: 
     [check] = judged("deep.imports.worker", facts).values()
     assert check.status == "fail" and "cannot be started: No such file or directory" in check.evidence
     assert check.action is not None and check.action.verb == "build_env"
+
+
+def test_the_servers_interpreter_is_asked_for_its_own_packages(tmp_path: Path) -> None:
+    asked = wants(tmp_path, modules={"server": ["json", "no_such_vllm"]})
+    told = judged("deep.imports.server", sections.imports(asked, tmp_path, "server"))
+    check = told["python.imports_server:no_such_vllm"]
+    assert check.status == "fail" and check.action is None, "the server's vLLM is the operator's to choose"
+    asked = wants(tmp_path, modules={"server": ["json"]})
+    assert status("deep.imports.server", sections.imports(asked, tmp_path, "server")) == {"python.imports_server": "ok"}
