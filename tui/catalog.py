@@ -20,6 +20,9 @@ CREATE TABLE IF NOT EXISTS runs (
     host TEXT NOT NULL, workspace TEXT NOT NULL, run_id TEXT NOT NULL,
     summary TEXT NOT NULL, seen_at REAL NOT NULL,
     PRIMARY KEY (host, workspace, run_id)
+);
+CREATE TABLE IF NOT EXISTS looks (
+    host TEXT NOT NULL, workspace TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (host, workspace)
 )
 """
 
@@ -71,7 +74,7 @@ class Catalog:
         try:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
-            db.execute(SCHEMA)
+            db.executescript(SCHEMA)
             db.execute("SELECT count(*) FROM runs").fetchone()
         except sqlite3.Error:
             db.close()
@@ -109,6 +112,21 @@ class Catalog:
             except ValidationError:
                 continue  # written by another version; the host says it anew
         return found
+
+    def look(self, host: str, workspace: str, at: float) -> None:
+        """Somebody looked at this workspace, the last time ``at``."""
+        try:
+            self._db.execute("INSERT OR REPLACE INTO looks VALUES (?, ?, ?)", (host, workspace, at))
+        except sqlite3.Error as error:
+            self.problem = f"The list of known runs in {self.path} cannot be written ({error}); the host still has them."
+
+    def looked(self, host: str, workspace: str) -> float | None:
+        """When somebody last looked at this workspace from here; None where nobody did."""
+        try:
+            row = self._db.execute("SELECT at FROM looks WHERE host = ? AND workspace = ?", (host, workspace)).fetchone()
+        except sqlite3.Error:
+            return None  # told where the runs are read
+        return float(row[0]) if row else None
 
     def close(self) -> None:
         self._db.close()

@@ -42,6 +42,15 @@ class ConsoleScreen(Screen[None]):
     def present(self, console: Console, now: float) -> None:
         raise NotImplementedError
 
+    def clip(self) -> str:
+        """What is copied from here: the text in sight, unless a screen knows better."""
+        rows = [strip.text.rstrip() for strip in self._compositor.render_strips()]
+        return "\n".join(rows[1:-1]).strip("\n")
+
+    def exports(self) -> dict[str, str]:
+        """What is written beside the picture, by suffix ("csv", "json")."""
+        return {}
+
     def compose(self) -> ComposeResult:
         yield TitleBar(self.HERE)
         with Vertical(classes="body"):
@@ -63,11 +72,16 @@ class ConsoleScreen(Screen[None]):
         message.stop()
         self.console_app.action_go(message.name)
 
+    def _note(self) -> str:
+        app = self.console_app
+        words = [word for word, true in (("held", app.console_state.held), ("read-only", app.settings.read_only)) if true]
+        return " · ".join(words)
+
     def refresh_known(self) -> None:
         """Show what is known now: called on news, and once a second for the ages."""
         if not self._composed:
             return
         app = self.console_app
         now = app.clock()
-        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link)
+        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, self._note())
         self.present(app.console_state, now)

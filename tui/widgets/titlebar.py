@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from tui.formats import LINK_WORDS, fit
 from tui.state import LinkState
-from tui.themes.palette import ACCENT, LINK_COLOURS, MUTED, TEXT
+from tui.themes.palette import ACCENT, LINK_COLOURS, MUTED, TEXT, WARN
 
 TABS = (
     ("1", "overview", "Overview"),
@@ -49,16 +49,26 @@ class TitleBar(Widget):
         self._words = ""
         self._colour = MUTED
 
-    def show(self, host: str, link: LinkState) -> None:
+    def show(self, host: str, link: LinkState, note: str = "") -> None:
+        """``note`` is what holds for the whole console ("held", "read-only")."""
         words, colour = link_words(link), LINK_COLOURS.get(link.status, MUTED)
+        if note:
+            words, colour = f"{note} · {words}", WARN
         if (host, words, colour) != (self._host, self._words, self._colour):
             self._host, self._words, self._colour = host, words, colour
             self.refresh()
 
+    def _tabs(self) -> list[tuple[str, str, str]]:
+        """Key, name and label of the tabs; where all labels have no room beside the link, only the one of this screen."""
+        room = self.content_size.width - len(self._words) - 1
+        if sum(len(label) + 4 for _, _, label in TABS) <= room:
+            return list(TABS)
+        return [(key, name, label if name == self._here or key == "1" else label[:4]) for key, name, label in TABS]
+
     def render(self) -> Text:
         width = self.content_size.width
         line = Text(no_wrap=True)
-        for key, name, label in TABS:
+        for key, name, label in self._tabs():
             here = name == self._here
             line.append(key, ACCENT if here else MUTED)
             line.append(f" {label}", f"bold {TEXT}" if here else MUTED)
@@ -73,7 +83,7 @@ class TitleBar(Widget):
     def on_click(self, event: events.Click) -> None:
         """A click on a tab goes there."""
         column = event.x - self.gutter.left
-        for key, name, label in TABS:
+        for key, name, label in self._tabs():
             width = len(key) + 1 + len(label)
             if 0 <= column < width:
                 self.post_message(self.Picked(name))
