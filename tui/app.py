@@ -435,10 +435,11 @@ class ConsoleApp(App[None]):
             self.tell(f"{self.console_state.launching} is being launched; wait for its answer.", "warning")
             return
         try:
-            spec = plan.resolve(choices)
+            spec = plan.launchable(choices)
         except SpecError as error:
             self.clear_notifications()  # the same note twice would cover what it is about
-            if not self._form_in_front():  # there the problem stands in red already
+            # Where the form is in front, what cannot be resolved stands there in red already.
+            if not self._form_in_front() or plan.resolves(choices):
                 self.tell(f"{error} Press 3 to mend it.", "error")
             return
         run_id = plan.new_run_id(spec.size, self.clock())
@@ -523,5 +524,6 @@ def launch_rows(console: Console, spec: RunSpec, run_id: str) -> list[tuple[str,
         ("Training", f"{count_label(spec.train.max_steps)} steps, vocabulary {count_label(spec.vocabulary.size)}"),
         ("Workspace", spec.workspace),
         ("Disk", plan.disk_line(console.probe.value, spec)),
+        ("Time", plan.time_line(spec)),
         ("Run", run_id),
     ]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eagle3.core import presets
+from eagle3.core.estimate import estimate
 from eagle3.core.presets import SpecError
 from eagle3.core.records import Result, RunSummary
 from eagle3.core.wording import result_of
@@ -144,6 +145,8 @@ async def launch(talk: Talk, wanted: Wanted) -> int:
     choices = plan.for_machine(plan.first_choices(talk.place.workspace), probe)
     overrides = dict(presets.parse_override(text) for text in wanted.overrides)
     spec = presets.resolve(wanted.size, wanted.target or choices.target, wanted.machine or choices.machine, overrides)
+    if problems := estimate(spec).problems:
+        raise presets.SpecError(problems[0])
     run_id = wanted.run_id or plan.new_run_id(spec.size, time.time())
     ack = await talk.container.launch(spec, run_id, getpass.getuser())
     words = f"{'Found' if ack.get('already') else 'Launched'} {run_id} on {talk.place.name}; it goes on by itself."

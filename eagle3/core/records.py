@@ -104,6 +104,8 @@ class RunSummary(Record):
     exit_signal: int | None = None
     stop_mode: str | None = None
     stop_by: str | None = None
+    paused_by: str | None = None
+    paused_at: float | None = Field(None, description="since when an operator has paused it, Unix seconds")
     last_row_age_s: float | None = None
     progress: Progress | None = None
     stages: dict[str, float] = Field(default_factory=dict, description="finished stages and their seconds")
@@ -239,3 +241,5 @@ class Result(Record):
     verdict: str = ""
     verdict_text: str = ""
     thresholds: dict[str, Any] = Field(default_factory=dict)
+    forked_from: str = ""
+    estimate: dict[str, Any] = Field(default_factory=dict, description="how far off the estimate was: actual/estimated by stage")

@@ -45,6 +45,12 @@ def stop_request(run_dir: Path, attempt: int) -> Dict[str, Any]:
     return found if found.get("attempt") == attempt else {}
 
 
+def control_request(run_dir: Path, attempt: int) -> Dict[str, Any]:
+    """``control.json`` where it was meant for ``attempt``, else empty: an old pause does not hold a resumed run."""
+    found = read_object(run_dir / "control.json")
+    return found if found.get("attempt") == attempt else {}
+
+
 def summary(run_dir: Path, now: float) -> Dict[str, Any]:
     """The run in the shape of ``core.records.RunSummary``. ``now`` is Unix seconds of this machine's clock."""
     launch = read_object(run_dir / "launch.json")
@@ -54,6 +60,7 @@ def summary(run_dir: Path, now: float) -> Dict[str, Any]:
     starting, started = read_object(folder / "starting.json"), read_object(folder / "started.json")
     ended = read_object(folder / "exit.json")
     stop = stop_request(run_dir, attempt)
+    pause = control_request(run_dir, attempt).get("pause") or {}
     progress = read_object(run_dir / "progress.json")
     row_t, gap_s = (None, None) if ended else _rows(run_dir, attempt, str(progress.get("stage", "")))
     if ended:
@@ -77,6 +84,8 @@ def summary(run_dir: Path, now: float) -> Dict[str, Any]:
         "exit_signal": ended.get("signal"),
         "stop_mode": stop.get("mode"),
         "stop_by": stop.get("by"),
+        "paused_by": pause.get("by") if not ended else None,
+        "paused_at": pause.get("t") if not ended else None,
         "last_row_age_s": max(0.0, now - row_t) if row_t is not None else None,
         "progress": progress or None,
         "stages": _stages(run_dir),
@@ -141,6 +150,10 @@ def _started(
         return "running", "stopping now" if stop.get("mode") == "now" else "stopping after the next checkpoint"
     own_progress = progress if progress.get("attempt") == attempt else {}
     quiet_until = own_progress.get("quiet_until") or 0.0
+    pause = control_request(run_dir, int(started.get("attempt") or 0)).get("pause") or {}
+    if pause:
+        held = str(own_progress.get("reason") or "").startswith("Paused")
+        return "running", str(own_progress["reason"]) if held else "pausing after the work under way"
     signs = [t for t in (started.get("t"), own_progress.get("t"), row_t) if isinstance(t, (int, float))]
     silent_s = now - max(signs) if signs else 0.0
     allowed_s = max(QUIET_AT_LEAST_S, QUIET_GAPS * (gap_s or 0.0))

@@ -1,7 +1,7 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, facts, list, launch, read, stop, gpu, http, log, notes, check_start, check_read, check_stop, remedy.
-Arguments and answers are plain JSON.
+Verbs: hello, probe, facts, list, launch, fork, read, stop, control, prune, gpu, http, log, notes, check_start, check_read,
+check_stop, remedy. Arguments and answers are plain JSON.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from eagle3 import __version__
+from eagle3.runner import control as controlling
 from eagle3.runner import deepcheck, gpu, host, increments, jobs, logs, notes, remedies, rundir, state, vllm
+from eagle3.runner import fork as forking
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
+from eagle3.runner import prune as pruning
 from eagle3.runner import stop as stopping
 from eagle3.runner.errors import VerbError, from_os_error
 
 __all__ = ["LIMITS_S", "VerbError", "handle"]
 
 LIMITS_S = {
-    "hello": 5.0, "probe": 20.0, "facts": 30.0, "list": 20.0, "launch": 45.0, "read": 30.0, "stop": 20.0, "gpu": 15.0,
-    "http": 60.0, "log": 30.0, "notes": 20.0, "check_start": 30.0, "check_read": 30.0, "check_stop": 45.0, "remedy": 300.0,
+    "hello": 5.0, "probe": 20.0, "facts": 30.0, "list": 20.0, "launch": 45.0, "fork": 120.0, "read": 30.0, "stop": 20.0,
+    "control": 20.0, "prune": 120.0, "gpu": 15.0, "http": 60.0, "log": 30.0, "notes": 20.0,
+    "check_start": 30.0, "check_read": 30.0, "check_stop": 45.0, "remedy": 300.0,
 }  # fmt: skip
 """Seconds after which the channel answers that a verb has not answered."""
 
@@ -84,6 +88,21 @@ def _launch(args: Args) -> Dict[str, Any]:
     )
 
 
+def _fork(args: Args) -> Dict[str, Any]:
+    return forking.fork(
+        args["workspace"],
+        args["run_id"],
+        args["new_id"],
+        args["spec_toml"],
+        args["launch"],
+        args.get("stages") or (),
+        args.get("partial") or (),
+        args.get("checkpoint"),
+        args.get("changed") or (),
+        str(args.get("actor") or ""),
+    )
+
+
 def _existing(args: Args) -> Path:
     run_dir = rundir.run_path(args["workspace"], args["run_id"])
     if not (run_dir / "launch.json").exists():
@@ -117,6 +136,17 @@ def _read(args: Args) -> Dict[str, Any]:
 
 def _stop(args: Args) -> Dict[str, Any]:
     return stopping.stop(_existing(args), args.get("mode") or "now", str(args.get("actor") or ""), args.get("grace_s"))
+
+
+def _control(args: Args) -> Dict[str, Any]:
+    return controlling.control(_existing(args), str(args.get("action") or ""), str(args.get("actor") or ""))
+
+
+def _prune(args: Args) -> Dict[str, Any]:
+    chosen = [_existing(args)] if args.get("run_id") else rundir.runs(args["workspace"])
+    artefacts = [str(name) for name in args.get("artefacts") or ()]
+    gone: Dict[Any, int] = {}
+    return {"runs": [pruning.prune(run_dir, artefacts, bool(args.get("apply")), gone) for run_dir in chosen]}
 
 
 def _gpu(_: Args) -> Dict[str, Any]:
@@ -176,8 +206,11 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "facts": _facts,
     "list": _list,
     "launch": _launch,
+    "fork": _fork,
     "read": _read,
     "stop": _stop,
+    "control": _control,
+    "prune": _prune,
     "gpu": _gpu,
     "http": _http,
     "check_start": _check_start,
