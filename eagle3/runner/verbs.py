@@ -15,8 +15,24 @@ from typing import Any, Callable, Dict, List
 from eagle3 import __version__
 from eagle3.runner import collect as collecting
 from eagle3.runner import control as controlling
+from eagle3.runner import (
+    deepcheck,
+    gpu,
+    host,
+    increments,
+    intact,
+    jobs,
+    logs,
+    notes,
+    remedies,
+    rundir,
+    since,
+    stack_dump,
+    state,
+    vllm,
+    watchers,
+)
 from eagle3.runner import fork as forking
-from eagle3.runner import gpu, host, increments, intact, logs, notes, rundir, since, stack_dump, state, vllm, watchers
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
 from eagle3.runner import prune as pruning
@@ -44,6 +60,10 @@ LIMITS_S = {
     "prune": 120.0,
     "gpu": 15.0,
     "http": 60.0,
+    "check_start": 30.0,
+    "check_read": 30.0,
+    "check_stop": 45.0,
+    "remedy": 300.0,
     "log": 30.0,
     "notes": 20.0,
 }
@@ -233,6 +253,32 @@ def _http(args: Args) -> Dict[str, Any]:
     return {"status": status, "text": body.decode("utf-8", "replace"), "took_s": time.monotonic() - begun}
 
 
+def _check_start(args: Args) -> Dict[str, Any]:
+    wants = args["wants"]
+    if not isinstance(wants, dict):
+        raise VerbError("usage", "wants must be an object.")
+    wants = {**wants, "workspace": args["workspace"]}
+    return deepcheck.start(args["workspace"], wants, str(args.get("check_id") or ""), str(args.get("actor") or ""))
+
+
+def _check_read(args: Args) -> Dict[str, Any]:
+    return jobs.read(args["workspace"], args["check_id"], int(args.get("offset") or 0), int(args.get("log_offset") or 0))
+
+
+def _check_stop(args: Args) -> Dict[str, Any]:
+    return jobs.stop(args["workspace"], args["check_id"])
+
+
+def _remedy(args: Args) -> Dict[str, Any]:
+    return remedies.remedy(
+        args["workspace"],
+        str(args["action"]),
+        args.get("args") or {},
+        preview=args.get("preview") is not False,
+        token=str(args.get("token") or ""),
+    )
+
+
 def _log(args: Args) -> Dict[str, Any]:
     return logs.log(_existing(args), str(args["op"]), args)
 
@@ -260,6 +306,10 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "restore": _restore,
     "gpu": _gpu,
     "http": _http,
+    "check_start": _check_start,
+    "check_read": _check_read,
+    "check_stop": _check_stop,
+    "remedy": _remedy,
     "log": _log,
     "notes": _notes,
 }
