@@ -21,6 +21,7 @@ from eagle3.commands.common import (
     Machine,
     Overrides,
     RunId,
+    Secrets,
     Size,
     Target,
     Workspace,
@@ -33,7 +34,7 @@ from eagle3.commands.common import (
 )
 from eagle3.commands.control import checkpoint, pause
 from eagle3.commands.control import request as request_of
-from eagle3.commands.following import start
+from eagle3.commands.following import secrets_of, start
 from eagle3.commands.fork import fork
 from eagle3.commands.prefetch import prefetch
 from eagle3.commands.prune import prune
@@ -60,6 +61,7 @@ def run(
     source: Annotated[str | None, typer.Option("--spec", help=f"instead of the presets: {spec_commands.WHICH}")] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
     run_id: Annotated[str | None, typer.Option(help="id of the run; asking again under it never starts a second")] = None,
+    secret: Secrets = None,
     detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
     as_json: Json = False,
 ) -> None:
@@ -71,7 +73,8 @@ def run(
     if problems := estimate(spec).problems:
         raise fail(problems[0], EXIT_USAGE, as_json=as_json)
     name = run_id or new_run_id(spec, time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2))
-    start(spec.workspace, name, spec, resume=False, detach=detach, as_json=as_json)
+    names = [*(secret or []), *filter(None, [spec.alerts.webhook_env])]
+    start(spec.workspace, name, spec, names, resume=False, detach=detach, as_json=as_json)
 
 
 @app.command()
@@ -79,6 +82,7 @@ def resume(
     run_id: RunId,
     workspace: Workspace = DEFAULT_WORKSPACE,
     verify: Annotated[bool, typer.Option(help="also a finished run: make again what is no longer whole")] = False,
+    secret: Secrets = None,
     detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
     as_json: Json = False,
 ) -> None:
@@ -93,7 +97,8 @@ def resume(
     if summary.state == "finished" and not verify:
         text = f"{run_id} has finished, so there is nothing to resume; --verify makes again what is no longer whole."
         raise fail(text, EXIT_USAGE, as_json=as_json)
-    start(workspace, run_id, spec_in(run_dir, as_json=as_json), resume=True, detach=detach, as_json=as_json)
+    names = [*secrets_of(run_dir), *(secret or [])]
+    start(workspace, run_id, spec_in(run_dir, as_json=as_json), names, resume=True, detach=detach, as_json=as_json)
 
 
 @app.command()
@@ -148,6 +153,17 @@ def target(name: Annotated[str, typer.Argument(help="preset of the target model"
         raise fail(str(error), EXIT_USAGE) from error
     except TargetError as error:
         raise fail(str(error)) from error
+
+
+@app.command(hidden=True)
+def probe(
+    wants: Annotated[Path, typer.Option(help="JSON file that says what is wanted")],
+    section: Annotated[list[str] | None, typer.Option(help="only this section of the deep facts; repeatable")] = None,
+) -> None:
+    """The deep probes of a readiness check, one JSON line a section."""
+    from eagle3.readiness.__main__ import main as probe_all
+
+    raise typer.Exit(probe_all(["--wants", str(wants), *(word for name in section or () for word in ("--section", name))]))
 
 
 @app.command(hidden=True)

@@ -21,6 +21,9 @@ SITE = "site"
 _TIMESTAMP = (2020, 1, 1, 0, 0, 0)
 _MAIN = """import sys
 
+if sys.version_info < (3, 8):
+    sys.exit("The helper needs Python 3.8 or newer; this is %d.%d." % sys.version_info[:2])
+
 from eagle3.runner.__main__ import main
 
 sys.exit(main())

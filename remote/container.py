@@ -10,27 +10,33 @@ import asyncio
 import getpass
 import shlex
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from eagle3.core.launching import launch_request
+from eagle3.core.readiness.wants import with_pythons
 from eagle3.core.records import GpuReport, LogFile, LogPage, LogSearch, NotesText, Probe, RunSummary
 from eagle3.core.spec import RunSpec
 from eagle3.runner.delta import Held
+from eagle3.runner.redact import redact
+from remote import deepcheck
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
-from remote.bootstrap import check_workspace, shell_path
+from remote.bare import in_sh
+from remote.bootstrap import check_workspace, run_quietly
 from remote.channel import Reply
+from remote.deepcheck import Told
 from remote.errors import EXIT_CODES, ContainerError, LinkError
 from remote.follow import ENDED_STATES, METRICS, Backlog, Follower, RowTable, RunNews, Thinned, taken_probe
 from remote.line import Line, LocalDial, dial_host
 from remote.link import Link, LinkKeeper
 from remote.settings import Settings
-from remote.text import plain
+from remote.text import made_plain, plain
 
 __all__ = [
     "EXIT_CODES", "Ask", "Backlog", "Container", "ContainerError", "HostKeyQuestion", "Link", "LinkError", "Output", "RowTable",
-    "RunNews", "SecretQuestion", "Settings", "Thinned",
+    "RunNews", "SecretQuestion", "Settings", "Thinned", "Told", "redact",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -39,8 +45,12 @@ READ_LIMIT_S = 30.0
 CHUNK_BYTES = 1 << 20
 """What one reply brings where everything is read."""
 PROBE_LIMIT_S = 30.0
+FACTS_LIMIT_S = 40.0
+CHECK_LIMIT_S = 60.0
+REMEDY_LIMIT_S = 320.0
 LAUNCH_LIMIT_S = 60.0
 STOP_LIMIT_S = 20.0
+COLLECT_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -149,6 +159,57 @@ class Container:
             elif (found := _shaped(lambda a=answer: taken_probe(self._held, a), "poll")) is not None:  # type: ignore[misc]
                 return found
 
+    async def facts(self, wants: Mapping[str, Any], sections: Sequence[str] | None = None) -> dict[str, Any]:
+        """The light facts of a readiness sweep in one round trip, for ``core.readiness.judge``: all sections, or only the
+        named ones. ``wants`` is what ``core.readiness.wants`` says; interpreters that it leaves open are this container's.
+        ``round_trip_s`` and ``local_now`` (this machine's clock when the answer came) are added, for the clocks' comparison."""
+        loop = asyncio.get_running_loop()
+        await self._keeper.channel(FACTS_LIMIT_S)
+        args: dict[str, Any] = {"wants": {**with_pythons(wants, self.python), "workspace": self.workspace}}
+        if sections is not None:
+            args["sections"] = list(sections)
+        begun = loop.time()
+        reply = await self._call("facts", args, FACTS_LIMIT_S)
+        clocks = {"now": reply.now, "local_now": time.time(), "round_trip_s": loop.time() - begun}
+        facts: dict[str, Any] = made_plain(reply.result)
+        return {**facts, **clocks}
+
+    async def deep_check(
+        self, wants: Mapping[str, Any], spec: RunSpec | None = None, *, check_id: str = "", poll_s: float = deepcheck.POLL_S
+    ) -> AsyncGenerator[Told, None]:
+        """Start the deep probes of ``wants`` there and tell what they say as it comes; they go on where the link is lost or
+        nobody listens any more. With ``spec`` the extraction canary runs too. ``check_id``: join that check instead of a new
+        one, or make the start repeatable. Raises ContainerError (busy names the check that runs), LinkError."""
+        await self._keeper.channel(CHECK_LIMIT_S)
+        more = {} if spec is None else {"spec_toml": spec.to_toml()}
+        args = {
+            "workspace": self.workspace, "wants": {**with_pythons(wants, self.python), **more}, "actor": getpass.getuser(),
+            "check_id": check_id or deepcheck.new_check_id(),
+        }  # fmt: skip
+        answer = (await self._call("check_start", args, CHECK_LIMIT_S)).result
+        async for line in self.follow_job(deepcheck.started(answer), poll_s):
+            yield line
+
+    async def follow_job(self, check_id: str, poll_s: float = deepcheck.POLL_S) -> AsyncGenerator[Told, None]:
+        """What a deep check or the build of an environment says, from its beginning to its end."""
+
+        async def call(verb: str, args: dict[str, Any]) -> dict[str, Any]:
+            return (await self._call(verb, args, CHECK_LIMIT_S)).result
+
+        async for line in deepcheck.follow(call, self.workspace, check_id, poll_s):
+            yield line
+
+    async def stop_check(self, check_id: str) -> dict[str, Any]:
+        """End a deep check or a build, with everything that it started."""
+        return (await self._call("check_stop", {"workspace": self.workspace, "check_id": check_id}, CHECK_LIMIT_S)).result
+
+    async def remedy(self, action: str, args: Mapping[str, Any], *, token: str = "") -> dict[str, Any]:
+        """Without ``token`` a preview of a remedy, which changes nothing and holds the token; with it the act itself.
+        See `eagle3.runner.remedies`. Raises ContainerError(usage) where what would be done is not what was shown."""
+        asked = {"workspace": self.workspace, "action": action, "args": dict(args), "preview": not token, "token": token}
+        result: dict[str, Any] = made_plain((await self._call("remedy", asked, REMEDY_LIMIT_S)).result)
+        return result
+
     async def runs(self) -> list[RunSummary]:
         """The runs of the workspace, as the runner derives them at this moment."""
         reply = await self._call("list", {"workspace": self.workspace}, READ_LIMIT_S)
@@ -177,11 +238,13 @@ class Container:
         # Where the package lies there is known only once the helper has answered.
         await self._keeper.channel(LAUNCH_LIMIT_S)
         spec = spec.model_copy(update={"workspace": self.workspace})
+        request = launch_request(spec, default_python=self.python, pythonpath=self._line.site)
         args: dict[str, Any] = {
             "workspace": self.workspace,
             "run_id": run_id,
             "spec_toml": spec.to_toml(),
-            "launch": launch_request(spec, default_python=self.python, pythonpath=self._line.site),
+            # By name only, so that a resume can ask for them; launch.json is a file.
+            "launch": {**request, "secret_env": sorted(secret_env or {})},
             "report": report,
             "actor": actor or getpass.getuser(),
             "resume": resume,
@@ -299,6 +362,10 @@ class Container:
             args["grace_s"] = grace_s
         return (await self._call("stop", args, STOP_LIMIT_S + (grace_s or 30.0))).result
 
+    async def collect(self, run_id: str) -> dict[str, Any]:
+        """What of a run may go into a bug report, redacted there: ``files``, ``left_out``, ``versions``, ``summary``."""
+        return (await self._call("collect", {"workspace": self.workspace, "run_id": run_id}, COLLECT_LIMIT_S)).result
+
     async def http(self, url: str, timeout_s: float = 5.0) -> dict[str, Any]:
         """GET a URL of the container's own loopback, so that no port needs forwarding."""
         return (await self._call("http", {"url": url, "timeout_s": timeout_s}, timeout_s + 5.0)).result
@@ -308,9 +375,9 @@ class Container:
         worker_python; empty: the default. Raises LinkError; the command's own failure is its ``code``."""
         await self._keeper.channel(READ_LIMIT_S)
         assert self._line.connection is not None
-        words = " ".join(shlex.quote(argument) for argument in arguments)
-        command = f"exec env PYTHONPATH={shlex.quote(self._line.site)} {shell_path(python or self.python)} -m eagle3 {words}"
-        output = await self._line.connection.run(command, limit_s=limit_s)
+        words = " ".join(map(shlex.quote, arguments))
+        command = f"env PYTHONPATH={shlex.quote(self._line.site)} {in_sh(python or self.python)} -m eagle3 {words}"
+        output = await run_quietly(self._line.connection, command, limit_s)
         return Output(output.code, plain(output.out.decode("utf-8", "replace")), plain(output.err.decode("utf-8", "replace")))
 
     def _of(self, run_id: str, **more: Any) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from eagle3.core.presets import SpecError
 from eagle3.core.records import Disk, Probe
 from eagle3.core.spec import RunSpec
 from tui.formats import bytes_label, count_label, duration_label
+from tui.run_secrets import SecretError, names_of
+from tui.state import Console
 
 DEFAULT_WORKSPACE = "~/eagle3"
 DEFAULT_TARGET = "smollm2-135m"
@@ -35,6 +37,7 @@ class Choices:
     train_prompts: str = ""
     max_steps: str = ""
     more: str = ""
+    secrets: str = ""
 
     def with_size(self, size: str) -> Choices:
         """The same choices for another size. Numbers typed for one size do not carry over to another."""
@@ -94,8 +97,17 @@ def _container_path(label: str, text: str, also: str = "") -> str:
     raise SpecError(f"{label}: '{text}' is a path in the container, so it must begin with / or ~/.")
 
 
+def secret_names(choices: Choices) -> list[str]:
+    """The variables that the worker is to get, by name. Raises SpecError in one sentence."""
+    try:
+        return names_of(choices.secrets.replace(",", " ").split())
+    except SecretError as error:
+        raise SpecError(str(error)) from error
+
+
 def resolve(choices: Choices) -> RunSpec:
-    """The spec of the choices. Raises SpecError in one sentence."""
+    """The spec of the choices, in which no secret stands. Raises SpecError in one sentence."""
+    secret_names(choices)
     return presets.resolve(choices.size, choices.target, choices.machine, overrides(choices))
 
 
@@ -166,3 +178,22 @@ def new_run_id(size: str, now: float, pick: Callable[[str], str] = random.choice
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
     name = re.sub(r"[^a-z0-9-]+", "-", size.lower()).strip("-") or "run"
     return f"{name}-{stamp}-{''.join(pick(ALPHABET) for _ in range(4))}"
+
+
+def launch_rows(console: Console, spec: RunSpec, run_id: str, secret_names: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """What a confirmation of a launch shows."""
+    secrets = [("Secrets", ", ".join(secret_names))] if secret_names else []
+    return [
+        ("Host", console.host),
+        ("Target", f"{spec.target.name} on machine {spec.machine}"),
+        (
+            "Size",
+            f"{spec.size}: {count_label(spec.data.train_prompts)} prompts to train on, {spec.data.heldout_prompts} held out",
+        ),
+        ("Training", f"{count_label(spec.train.max_steps)} steps, vocabulary {count_label(spec.vocabulary.size)}"),
+        ("Workspace", spec.workspace),
+        ("Disk", disk_line(console.probe.value, spec)),
+        ("Time", time_line(spec)),
+        *secrets,
+        ("Run", run_id),
+    ]

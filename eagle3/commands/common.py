@@ -27,6 +27,10 @@ RunId = Annotated[str, typer.Argument(help="run id, as `eagle3 ls` shows it")]
 Size = Annotated[str, typer.Option(help="preset of numbers")]
 Target = Annotated[str, typer.Option(help="preset of the target model")]
 Machine = Annotated[str, typer.Option(help="preset of the machine")]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option("--secret", metavar="NAME", help="variable of this shell that only the worker gets; repeatable"),
+]
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="override a field; repeatable")]
 
 PATH_FIELDS = frozenset({"data.prompts", "target.model"})

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
 import typer
 
-from eagle3.commands.common import EXIT_FAILED, actor, ask, launch_of, summary_of
+from eagle3.commands.common import EXIT_FAILED, EXIT_USAGE, actor, ask, fail, launch_of, summary_of
 from eagle3.core.records import LIVE_STATES
 from eagle3.core.spec import RunSpec
 from eagle3.core.wording import STATE_WORDS, progress_line, result_of
 
 
-def start(workspace: str, run_id: str, spec: RunSpec, *, resume: bool, detach: bool, as_json: bool) -> None:
-    """Launch or resume through the runner, then follow."""
+def secrets_of(run_dir: Path) -> list[str]:
+    """The secrets that a run was started with and that this shell has; the runner names those that are missing."""
+    from eagle3.runner import preflight, rundir
+
+    return [name for name in preflight.secret_names(rundir.read_object(run_dir / "launch.json")) if name in os.environ]
+
+
+def start(
+    workspace: str, run_id: str, spec: RunSpec, secret_names: list[str], *, resume: bool, detach: bool, as_json: bool
+) -> None:
+    """Launch or resume through the runner, then follow. The secrets' values come from this shell's environment."""
+    for name in secret_names:
+        if name not in os.environ:
+            text = f"The secret {name} is not set in this shell; export it first: its value is not given on the command line."
+            raise fail(text, EXIT_USAGE, as_json=as_json)
     request = {
         "workspace": workspace,
         "run_id": run_id,
@@ -24,6 +38,7 @@ def start(workspace: str, run_id: str, spec: RunSpec, *, resume: bool, detach: b
         "report": None,
         "actor": actor(),
         "resume": resume,
+        "secret_env": {name: os.environ[name] for name in secret_names},
     }
     ack = ask("launch", request, as_json=as_json)
     run_dir = Path(ack["run_dir"])

@@ -13,6 +13,7 @@ from eagle3.commands.common import (
     Json,
     Overrides,
     RunId,
+    Secrets,
     Workspace,
     actor,
     ask,
@@ -22,7 +23,7 @@ from eagle3.commands.common import (
     pairs_of,
     spec_in,
 )
-from eagle3.commands.following import start
+from eagle3.commands.following import secrets_of, start
 from eagle3.core.lineage import ForkError, plan
 from eagle3.core.presets import SpecError, override
 
@@ -34,6 +35,7 @@ def fork(
     from_checkpoint: Annotated[int | None, typer.Option(help="the training goes on from the checkpoint of this step")] = None,
     overrides: Overrides = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
+    secret: Secrets = None,
     as_json: Json = False,
     detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
     dry_run: Annotated[bool, typer.Option(help="only say what would be taken over, and what runs again and why")] = False,
@@ -79,4 +81,5 @@ def fork(
     )
     for line in found.lines(run_id):
         typer.echo(line, err=as_json)
-    start(workspace, new_id, child, resume=False, detach=detach, as_json=as_json)
+    names = [*secrets_of(run_dir), *(secret or [])]
+    start(workspace, new_id, child, names, resume=False, detach=detach, as_json=as_json)

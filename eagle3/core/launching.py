@@ -33,9 +33,16 @@ def launch_request(spec: RunSpec, *, default_python: str, pythonpath: str) -> di
         "pythonpath": pythonpath,
         "grace_s": spec.grace_s,
         "group": spec.group,
+        "services": [service.model_dump() for service in spec.services],
+        "device": spec.device,
+        "share_device": spec.share_device,
+        "time_limit_s": spec.time_limit_s or None,
         "label": {"size": spec.size, "target": spec.target.name, "machine": spec.machine},
         "stage_names": list(STAGES),
         "spec_hash": spec.hash,
         # What the runner holds against the disk before anything is made.
         "needs": {"bytes": need.bytes, "inodes": need.inodes, "what": need.what, "keeps_bytes": spec.disk_floor_bytes},
+        "disk_floor_bytes": spec.disk_floor_bytes,
+        "log_limit_bytes": spec.log_limit_bytes,
+        "hooks": spec.alerts.model_dump() if spec.alerts.wanted else None,
     }

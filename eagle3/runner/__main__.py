@@ -9,11 +9,22 @@ if not __package__:  # run as a folder: Python put the package itself on the pat
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import argparse
+import importlib
 import json
 import os
 from typing import Any, Dict, List, Optional
 
 from eagle3.runner.errors import VerbError
+
+_CHILDREN = {
+    "nvml": ("nvml", "main"),
+    "nvml-details": ("facts.nvml", "main"),
+    "xid": ("nvml", "watch_main"),
+    "deliver": ("deliver", "main"),
+    "logsearch": ("logsearch", "main"),
+}
+"""What the runner starts of itself, to be killed where it hangs: no arguments, JSON in and out. Each is imported only
+where it runs: an HTTP client costs every helper's start."""
 
 # Each command imports what it needs: the child that asks the GPUs starts with every probe.
 
@@ -29,8 +40,8 @@ def main(argv: Optional[List[str]] = None) -> int:
         add = commands.add_parser(name, help=text)
         add.add_argument("workspace", nargs="?", default="~/eagle3")
     commands.add_parser("gpu", help="the GPUs, as JSON")
-    commands.add_parser("nvml", help=argparse.SUPPRESS)
-    commands.add_parser("logsearch", help=argparse.SUPPRESS)
+    for name in _CHILDREN:
+        commands.add_parser(name, help=argparse.SUPPRESS)
     add = commands.add_parser("supervise", help="watch over one attempt of a run")
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int)
@@ -39,10 +50,16 @@ def main(argv: Optional[List[str]] = None) -> int:
     add.add_argument("--detach", action="store_true", help=argparse.SUPPRESS)
     add.add_argument("--ack-fd", type=int, help=argparse.SUPPRESS)
     add.add_argument("--secret-fd", type=int, help=argparse.SUPPRESS)
+    commands.add_parser("job", help=argparse.SUPPRESS).add_argument("folder", type=Path)
+    commands.add_parser("build-env", help=argparse.SUPPRESS).add_argument("plan", type=Path)
     add = commands.add_parser("end", help=argparse.SUPPRESS)
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int, required=True)
     add.add_argument("--grace-s", type=float)
+    add = commands.add_parser("restore", help=argparse.SUPPRESS)
+    add.add_argument("run_dir", type=Path)
+    add.add_argument("--actor", default="")
+    add.add_argument("--again", action="store_true")
     options = parser.parse_args(argv)
     try:
         return _run(options)
@@ -56,21 +73,32 @@ def _run(options: argparse.Namespace) -> int:
         from eagle3.runner import serve
 
         return serve.main(options.marker, options.packed)
-    if options.command == "nvml":
-        from eagle3.runner import gpu
-
-        return gpu.nvml_main()
-    if options.command == "logsearch":
-        from eagle3.runner import logsearch
-
-        return logsearch.main()
+    if options.command in _CHILDREN:
+        module, function = _CHILDREN[options.command]
+        return int(getattr(importlib.import_module(f"eagle3.runner.{module}"), function)())
     if options.command == "supervise":
         return _supervise(options)
+    if options.command == "job":
+        from eagle3.runner import detach, jobs
+
+        detach.leave()
+        return jobs.watch(options.folder.resolve())
+    if options.command == "build-env":
+        from eagle3.runner import buildenv
+
+        return buildenv.build(options.plan)
     if options.command == "end":
         from eagle3.runner import detach, stop
 
         detach.leave()
         stop.end_unsupervised(options.run_dir.resolve(), options.attempt, options.grace_s)
+        return 0
+    if options.command == "restore":
+        from eagle3.runner import detach, events
+        from eagle3.runner.services import restoring
+
+        detach.leave()
+        restoring.restore(options.run_dir.resolve(), options.actor or events.SUPERVISOR, again=options.again)
         return 0
     from eagle3.runner import verbs
 
@@ -80,7 +108,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _supervise(options: argparse.Namespace) -> int:
-    from eagle3.runner import detach, supervise
+    from eagle3.runner import claims, detach, supervise
 
     descriptors = [fd for fd in (options.ack_fd, options.secret_fd) if fd is not None]
     for descriptor in descriptors:
@@ -88,8 +116,8 @@ def _supervise(options: argparse.Namespace) -> int:
     if options.detach:
         detach.leave()
     run_dir = options.run_dir.resolve()
-    secrets = supervise.read_secrets(options.secret_fd) if options.secret_fd is not None else {}
-    attempt = options.attempt if options.attempt is not None else supervise.claim_next(run_dir)
+    secrets = claims.read_secrets(options.secret_fd) if options.secret_fd is not None else claims.secrets_of_environment(run_dir)
+    attempt = options.attempt if options.attempt is not None else claims.claim_next(run_dir)
 
     def started() -> None:
         if options.ack_fd is not None:

@@ -85,6 +85,7 @@ class Server:
                 self._output.write(self._marker + self._framed(content))
                 self._output.flush()
             except (BrokenPipeError, ConnectionError, ValueError):
+                verbs.PRESENCE.leave()
                 os._exit(0)  # runs are detached: nothing of theirs ends with us
 
     def _framed(self, content: bytes) -> bytes:
@@ -156,6 +157,7 @@ def main(marker: str, packed: bool = False) -> int:
     os.dup2(2, 1)
     handle = functools.partial(verbs.handle, poller=polling.Poller())
     Server(output, marker, packed=packed, handle=handle).run(sys.stdin.buffer)
+    verbs.PRESENCE.leave()
     sys.stderr.flush()
     # Verbs that still hang must not keep us: the channel is closed, nobody would hear them.
     os._exit(0)

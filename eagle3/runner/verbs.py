@@ -1,11 +1,11 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, list, launch, fork, read, poll, stop, control, prune, gpu, http, log, notes.
-Arguments and answers are plain JSON.
+Arguments and answers are plain JSON; ``LIMITS_S`` names the verbs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
@@ -13,24 +13,67 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
 from eagle3 import __version__
+from eagle3.runner import collect as collecting
 from eagle3.runner import control as controlling
+from eagle3.runner import (
+    deepcheck,
+    gpu,
+    host,
+    intact,
+    jobs,
+    logs,
+    notes,
+    polling,
+    remedies,
+    rundir,
+    since,
+    stack_dump,
+    state,
+    vllm,
+    watchers,
+)
 from eagle3.runner import fork as forking
-from eagle3.runner import gpu, host, logs, notes, polling, rundir, state, vllm
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
 from eagle3.runner import prune as pruning
 from eagle3.runner import stop as stopping
 from eagle3.runner.errors import VerbError, from_os_error
+from eagle3.runner.services import listing, records, restoring
 
-__all__ = ["LIMITS_S", "VerbError", "handle"]
+__all__ = ["LIMITS_S", "PRESENCE", "VerbError", "handle"]
 
 LIMITS_S = {
-    "hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "fork": 120.0, "read": 30.0, "poll": 30.0, "stop": 20.0,
-    "control": 20.0, "prune": 120.0, "gpu": 15.0, "http": 60.0, "log": 30.0, "notes": 20.0,
-}  # fmt: skip
+    "hello": 5.0,
+    "probe": 20.0,
+    "facts": 30.0,
+    "list": 20.0,
+    "launch": 45.0,
+    "fork": 120.0,
+    "read": 30.0,
+    "poll": 30.0,
+    "stop": 20.0,
+    "collect": 40.0,
+    "dump": 30.0,
+    "since": 30.0,
+    "service": 20.0,
+    "restore": 20.0,
+    "control": 20.0,
+    "prune": 120.0,
+    "gpu": 15.0,
+    "http": 60.0,
+    "check_start": 30.0,
+    "check_read": 30.0,
+    "check_stop": 45.0,
+    "remedy": 300.0,
+    "log": 30.0,
+    "notes": 20.0,
+}
 """Seconds after which the channel answers that a verb has not answered."""
 
 Args = Dict[str, Any]
+
+PRESENCE = watchers.Presence()
+"""Who sits at the other end of this process's channel."""
 
 
 def handle(verb: str, args: Args, poller: Optional[polling.Poller] = None) -> Dict[str, Any]:
@@ -43,8 +86,10 @@ def handle(verb: str, args: Args, poller: Optional[polling.Poller] = None) -> Di
     if not isinstance(args, dict):
         raise VerbError("usage", f"The arguments of {verb} must be an object.")
     try:
+        if args.get("workspace"):
+            PRESENCE.at(args["workspace"])
         if verb == "poll" and poller is not None:
-            return poller.poll(args, _run_of(args), time.time())
+            return _polled(args, poller)
         return _VERBS[verb](args)
     except KeyError as error:
         raise VerbError("usage", f"The verb {verb} needs the argument {error}.") from error
@@ -52,7 +97,12 @@ def handle(verb: str, args: Args, poller: Optional[polling.Poller] = None) -> Di
         raise from_os_error(error, f"the verb {verb}") from error
 
 
-def _hello(_: Args) -> Dict[str, Any]:
+def _hello(args: Args) -> Dict[str, Any]:
+    if args.get("actor"):
+        PRESENCE.tell(str(args["actor"]), str(args.get("watching") or ""))
+    if args.get("workspace"):
+        PRESENCE.at(args["workspace"])
+        _restore_due(args["workspace"])
     return {
         "version": __version__,
         "python": platform.python_version(),
@@ -60,15 +110,52 @@ def _hello(_: Args) -> Dict[str, Any]:
         "user": host.user(),
         "host": platform.node(),
         "home": str(Path.home()),
+        "damaged": intact.damaged(),
     }
 
 
 def _probe(args: Args) -> Dict[str, Any]:
+    _restore_due(args["workspace"])
     return probing.probe(args["workspace"], args.get("paths") or (), args.get("urls") or ())
 
 
+def _facts(args: Args) -> Dict[str, Any]:
+    # Only a readiness sweep needs these: every helper would pay for their import when it starts.
+    from eagle3.runner.facts import gather
+
+    return gather(args["wants"], args.get("sections"))
+
+
 def _list(args: Args) -> Dict[str, Any]:
-    return {"runs": probing.list_runs(args["workspace"])}
+    _restore_due(args["workspace"])
+    return {"runs": probing.list_runs(args["workspace"]), "watchers": watchers.watchers(args["workspace"], time.time())}
+
+
+def _restore_due(workspace: str) -> None:
+    """A supervisor that died has left services stopped: whoever looks at the workspace next has them started again."""
+    with contextlib.suppress(PermissionError):  # the verb itself says it
+        restoring.spawn_due(rundir.runs(workspace), PRESENCE.actor or host.user())
+
+
+def _since(args: Args) -> Dict[str, Any]:
+    return since.since(args["workspace"], float(args["t"]), int(args.get("limit") or since.MAX_HAPPENINGS))
+
+
+def _service(args: Args) -> Dict[str, Any]:
+    return listing.services(str(args.get("pattern") or "vllm*"))
+
+
+def _restore(args: Args) -> Dict[str, Any]:
+    """Start again, by hand, what a run has stopped and what could not be started again before."""
+    run_dir = _existing(args)
+    if state.summary(run_dir, time.time())["state"] in state.LIVE:
+        text = f"The run {run_dir.name} is alive and needs what was stopped for it."
+        raise VerbError("busy", text, "Stop the run: its supervisor starts them again.")
+    waiting = records.outstanding(run_dir, failed=True)
+    if waiting:
+        restoring.spawn(run_dir, str(args.get("actor") or host.user()), again=True)
+    names = [str(entry["name"]) for _, yielded in waiting for entry in yielded["services"]]
+    return {"run_id": run_dir.name, "services": names, "already": not waiting}
 
 
 def _launch(args: Args) -> Dict[str, Any]:
@@ -120,7 +207,13 @@ def _read(args: Args) -> Dict[str, Any]:
 
 
 def _poll(args: Args) -> Dict[str, Any]:
-    return polling.Poller().poll(args, _run_of(args), time.time())
+    return _polled(args, polling.Poller())
+
+
+def _polled(args: Args, poller: polling.Poller) -> Dict[str, Any]:
+    if isinstance(args.get("probe"), dict):
+        _restore_due(args["workspace"])
+    return poller.poll(args, _run_of(args), time.time())
 
 
 def _run_of(args: Args) -> Optional[Path]:
@@ -129,6 +222,12 @@ def _run_of(args: Args) -> Optional[Path]:
 
 def _stop(args: Args) -> Dict[str, Any]:
     return stopping.stop(_existing(args), args.get("mode") or "now", str(args.get("actor") or ""), args.get("grace_s"))
+
+
+def _collect(args: Args) -> Dict[str, Any]:
+    # A run that has lost its launch.json is the more worth a report.
+    run_dir = rundir.run_path(args["workspace"], args["run_id"])
+    return collecting.collect(run_dir if run_dir.is_dir() else _existing(args))
 
 
 def _control(args: Args) -> Dict[str, Any]:
@@ -140,6 +239,10 @@ def _prune(args: Args) -> Dict[str, Any]:
     artefacts = [str(name) for name in args.get("artefacts") or ()]
     gone: Dict[Any, int] = {}
     return {"runs": [pruning.prune(run_dir, artefacts, bool(args.get("apply")), gone) for run_dir in chosen]}
+
+
+def _dump(args: Args) -> Dict[str, Any]:
+    return stack_dump.dump_last(_existing(args), str(args.get("actor") or ""))
 
 
 def _gpu(_: Args) -> Dict[str, Any]:
@@ -158,6 +261,32 @@ def _http(args: Args) -> Dict[str, Any]:
     return {"status": status, "text": body.decode("utf-8", "replace"), "took_s": time.monotonic() - begun}
 
 
+def _check_start(args: Args) -> Dict[str, Any]:
+    wants = args["wants"]
+    if not isinstance(wants, dict):
+        raise VerbError("usage", "wants must be an object.")
+    wants = {**wants, "workspace": args["workspace"]}
+    return deepcheck.start(args["workspace"], wants, str(args.get("check_id") or ""), str(args.get("actor") or ""))
+
+
+def _check_read(args: Args) -> Dict[str, Any]:
+    return jobs.read(args["workspace"], args["check_id"], int(args.get("offset") or 0), int(args.get("log_offset") or 0))
+
+
+def _check_stop(args: Args) -> Dict[str, Any]:
+    return jobs.stop(args["workspace"], args["check_id"])
+
+
+def _remedy(args: Args) -> Dict[str, Any]:
+    return remedies.remedy(
+        args["workspace"],
+        str(args["action"]),
+        args.get("args") or {},
+        preview=args.get("preview") is not False,
+        token=str(args.get("token") or ""),
+    )
+
+
 def _log(args: Args) -> Dict[str, Any]:
     return logs.log(_existing(args), str(args["op"]), args)
 
@@ -170,16 +299,26 @@ def _notes(args: Args) -> Dict[str, Any]:
 _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "hello": _hello,
     "probe": _probe,
+    "facts": _facts,
     "list": _list,
     "launch": _launch,
     "fork": _fork,
     "read": _read,
     "poll": _poll,
     "stop": _stop,
+    "collect": _collect,
     "control": _control,
     "prune": _prune,
+    "dump": _dump,
+    "since": _since,
+    "service": _service,
+    "restore": _restore,
     "gpu": _gpu,
     "http": _http,
+    "check_start": _check_start,
+    "check_read": _check_read,
+    "check_stop": _check_stop,
+    "remedy": _remedy,
     "log": _log,
     "notes": _notes,
 }

@@ -11,42 +11,10 @@ import pytest
 
 from eagle3.core.records import GpuReport
 from eagle3.runner import gpu, rundir
+from eagle3.runner.errors import VerbError
 from eagle3.runner.launch import launch
+from eagle3.runner.services import plan
 from tests.runner.support import RUNNER, Channel, old_python, shell, wait_for
-
-FAKE_NVML = r"""
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-typedef struct { unsigned pid; unsigned long long used; unsigned a, b; } proc;
-int nvmlInitWithFlags(unsigned f) { if (getenv("FAKE_HANG")) sleep(600); return 0; }
-int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
-int nvmlShutdown(void) { return 0; }
-int nvmlDeviceGetCount_v2(unsigned *n) { *n = 8; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **h) { *h = (void *)(size_t)(i + 1); return 0; }
-int nvmlDeviceGetName(void *h, char *s, unsigned n) { snprintf(s, n, "NVIDIA B300"); return 0; }
-int nvmlDeviceGetUUID(void *h, char *s, unsigned n) { snprintf(s, n, "GPU-%zu", (size_t)h - 1); return 0; }
-int nvmlSystemGetDriverVersion(char *s, unsigned n) { snprintf(s, n, "580.95"); return 0; }
-int nvmlDeviceGetMemoryInfo(void *h, unsigned long long *m) {
-  m[0] = 96ULL << 30; m[2] = 1ULL << 30; m[1] = m[0] - m[2]; return 0; }
-int nvmlDeviceGetComputeRunningProcesses_v3(void *h, unsigned *n, proc *p) {
-  const char *name = getenv("FAKE_PID_FILE"); FILE *f = name && (size_t)h == 1 ? fopen(name, "r") : NULL; unsigned pid, room = *n;
-  int have = f && fscanf(f, "%u", &pid) == 1; if (f) fclose(f);
-  *n = have; if (!have) return 0; if (room < 1) return 7;
-  p[0].pid = pid; p[0].used = 3ULL << 30; return 0; }
-"""
-
-
-@pytest.fixture
-def fake_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A driver library with eight cards that lacks most functions, as old drivers do."""
-    source, folder = tmp_path / "fake.c", tmp_path / "lib"
-    folder.mkdir()
-    source.write_text(FAKE_NVML)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", str(folder / "libnvidia-ml.so.1"), str(source)], check=True)
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
-    return folder
 
 
 @pytest.fixture
@@ -125,3 +93,27 @@ def test_the_heartbeat_counts_the_gpu_memory_of_its_own_processes(
     wait_for(lambda: rundir.read_object(run_dir / "attempts/1/heartbeat.json").get("gpu_bytes") == 3 << 30)
     pid_file.write_text("1")
     wait_for(lambda: rundir.read_object(run_dir / "attempts/1/heartbeat.json").get("gpu_bytes") == 0)
+
+
+@pytest.mark.usefixtures("fake_nvml")
+def test_a_gpu_in_somebodys_hands_is_a_reason_not_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = subprocess.Popen(["sleep", "600"])
+
+    def refusal() -> VerbError | None:
+        try:
+            plan.require_consent({"device": "cuda"})
+        except VerbError as error:
+            return error
+        return None
+
+    try:
+        (tmp_path / "pid").write_text(str(holder.pid))
+        monkeypatch.setenv("FAKE_PID_FILE", str(tmp_path / "pid"))
+        found = wait_for(refusal)
+        assert found.code == "busy" and f"GPU 0 is held by pid {holder.pid} of " in found.text and "3.0 GiB" in found.text
+        assert "sleep 600" in found.text and "share_device" in found.remedy
+        for free in ({"device": "cpu"}, {"device": "cuda", "share_device": True}, {"device": "cuda", "gpus": [1, 2]}):
+            plan.require_consent(free)
+    finally:
+        holder.kill()
+        holder.wait()

@@ -14,15 +14,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from eagle3.core.spec.alerts import Alerts
 from eagle3.core.spec.base import Count, Section, field, required
 from eagle3.core.spec.guards import Guards
 from eagle3.core.spec.machine import Devices, Hardware, Server
+from eagle3.core.spec.service import Service
 from eagle3.core.spec.stages import Data, Evaluate, Extract, Regenerate, Train, Vocabulary
 from eagle3.core.spec.target import MODEL_FIELDS, DraftShape, Target
 
 __all__ = [
     "MODEL_FIELDS",
     "STAGES",
+    "Alerts",
     "Data",
     "Devices",
     "DraftShape",
@@ -34,6 +37,7 @@ __all__ = [
     "RunSpec",
     "Section",
     "Server",
+    "Service",
     "Target",
     "Train",
     "Vocabulary",
@@ -54,8 +58,14 @@ class RunSpec(Section):
     worker_python: str = field("", "interpreter with transformers >= 5 and speculators; empty: the one that starts the run")
     server_python: str = field("", "interpreter with vLLM; empty: worker_python")
     group: str | None = field(None, "Unix group that may read and stop the run")
+    services: list[Service] = field([], "what must yield to the run, and who has agreed")
+    share_device: bool = field(False, "start although other processes hold the run's GPUs")
+    time_limit_s: Annotated[float, Field(ge=0)] = field(0.0, "an attempt is stopped after so long; 0: none", "s")
     forked_from: str = field("", "the run, and the stage or checkpoint of it, that this one was forked from; fork writes it")
     disk_floor_bytes: Count = field(1 << 30, "a stage ends, resumable, before free space falls below", "bytes")
+    log_limit_bytes: Annotated[int, Field(ge=1 << 20)] = field(
+        256 << 20, "space on disk of a log; beyond it the log's middle is given back to the disk", "bytes"
+    )
     grace_s: Annotated[float, Field(ge=0)] = field(30.0, "time between TERM and KILL on a stop", "s")
     device: Literal["cpu", "cuda"] = field("cpu", "what torch computes on")
     hardware: Hardware = Hardware()
@@ -69,6 +79,7 @@ class RunSpec(Section):
     train: Train = Train()
     evaluate: Evaluate = Evaluate()
     guards: Guards = Guards()
+    alerts: Alerts = Alerts()
 
     @model_validator(mode="after")
     def _counts_fit(self) -> RunSpec:
