@@ -17,13 +17,13 @@ from textual.app import App, SystemCommand
 from textual.screen import Screen
 from textual.widgets import Input
 
-from eagle3.core.presets import SpecError
-from eagle3.core.spec import RunSpec
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
 from tui import messages, plan
 from tui.catalog import Catalog
-from tui.formats import count_label, one_line
+from tui.checking import Checking
+from tui.formats import one_line
 from tui.keymap import KEYS
+from tui.launching import Launching
 from tui.ports import Connect
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.screens.confirm import Choice, Confirm
@@ -32,7 +32,7 @@ from tui.session import Session
 from tui.state import Console
 from tui.themes.palette import THEME
 
-LATER = {"launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen"}
+LATER = {"readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen"}
 """Screens imported when they are first opened: the plots alone cost a third of a second."""
 
 TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
@@ -68,7 +68,7 @@ class ConsoleApp(App[None]):
         self.console_state = Console(host, poll_s=poll_s)
         self.choices = plan.first_choices(workspace, worker_python)
         self._machine_chosen = False
-        self._catalog = catalog
+        self.catalog = catalog
         self._first_run = run_id
         self._terminal_is_there = terminal_is_there
         ask = Ask(host_key=self._ask_host_key, secret=self._ask_secret)
@@ -82,6 +82,8 @@ class ConsoleApp(App[None]):
             preload=preload,
             workspace=workspace or plan.DEFAULT_WORKSPACE,
         )
+        self.checking = Checking(self)
+        self.launching = Launching(self)
 
     # --- life
 
@@ -91,8 +93,8 @@ class ConsoleApp(App[None]):
     def on_mount(self) -> None:
         self.register_theme(THEME)
         self.theme = THEME.name
-        if self._catalog is not None:
-            self.console_state.remember(self._catalog.runs(self.console_state.host, self.session.workspace))
+        if self.catalog is not None:
+            self.console_state.remember(self.catalog.runs(self.console_state.host, self.session.workspace))
             self._tell_catalog_problem()
         self.set_interval(1.0, self._tick)
         self.call_after_refresh(self.session.start)
@@ -101,8 +103,8 @@ class ConsoleApp(App[None]):
 
     async def on_unmount(self) -> None:
         await self.session.close()
-        if self._catalog is not None:
-            self._catalog.close()
+        if self.catalog is not None:
+            self.catalog.close()
 
     def _tick(self) -> None:
         """Once a second: the ages move on. A console whose terminal was closed ends, even where hang-ups are ignored."""
@@ -116,14 +118,16 @@ class ConsoleApp(App[None]):
         if not self.is_running:
             return  # the last news may come while the widgets are taken down
         for screen in reversed(self.screen_stack):
+            if (refresh_live := getattr(screen, "refresh_live", None)) is not None:
+                refresh_live()  # a dialog that shows something which may still come
             if isinstance(screen, ConsoleScreen):
                 screen.refresh_known()
                 return
 
     def _tell_catalog_problem(self) -> None:
-        if self._catalog is not None and self._catalog.problem:
-            self.tell(self._catalog.problem, "warning")
-            self._catalog.problem = ""
+        if self.catalog is not None and self.catalog.problem:
+            self.tell(self.catalog.problem, "warning")
+            self.catalog.problem = ""
 
     def tell(self, text: str, severity: str = "information") -> None:
         """A note to the operator; remote text is shown as text."""
@@ -139,8 +143,8 @@ class ConsoleApp(App[None]):
         self.console_state.take_probe(message.probe, message.at)
         if not self._machine_chosen:
             self.choices = plan.for_machine(self.choices, message.probe)
-        if self._catalog is not None:
-            self._catalog.save(self.console_state.host, self.session.workspace, message.probe.runs, message.at)
+        if self.catalog is not None:
+            self.catalog.save(self.console_state.host, self.session.workspace, message.probe.runs, message.at)
             self._tell_catalog_problem()
         self.present()
 
@@ -176,6 +180,35 @@ class ConsoleApp(App[None]):
         self.tell(f"{message.what}: {message.text}", "error")
         self.present()
 
+    # --- readiness
+
+    def on_facts_arrived(self, message: messages.FactsArrived) -> None:
+        self.checking.take_facts(message)
+        self._tell_catalog_problem()
+        self.present()
+
+    def on_check_ended(self, message: messages.CheckEnded) -> None:
+        self.checking.take_ended(message)
+        self.launching.checked(message.spec_hash)
+        self.present()
+
+    def on_deep_doing(self, message: messages.DeepDoing) -> None:
+        self.checking.take_doing(message)
+        self.present()
+
+    def on_deep_ended(self, message: messages.DeepEnded) -> None:
+        self.checking.take_deep_ended(message)
+        self.present()
+
+    def on_remedy_answered(self, message: messages.RemedyAnswered) -> None:
+        self.checking.take_remedy(message)
+        self.present()
+
+    def on_report_read(self, message: messages.ReportRead) -> None:
+        if (view := self.console_state.open_run) and view.run_id == message.run_id:
+            view.take_report(message.text)
+            self.present()
+
     # --- going about
 
     def action_go(self, name: str) -> None:
@@ -198,10 +231,10 @@ class ConsoleApp(App[None]):
             self.push_screen(name)
 
     def action_step_back(self) -> None:
-        """Out of a field that takes every key as text; from anywhere else to Overview."""
+        """Out of a field that takes every key as text, or of what a screen has opened; from anywhere else to Overview."""
         if isinstance(self.focused, Input):
             self.screen.set_focus(None)
-        else:
+        elif not (isinstance(self.screen, ConsoleScreen) and self.screen.step_back()):
             self.action_go("overview")
 
     def open_run(self, run_id: str) -> None:
@@ -218,33 +251,40 @@ class ConsoleApp(App[None]):
     def action_help(self) -> None:
         from tui.screens.help import HelpScreen
 
-        self._ask_once(HelpScreen())
+        self.ask_once(HelpScreen())
 
     def show_details(self) -> None:
         from tui.screens.details import DetailsScreen
 
         if view := self.console_state.open_run:
-            self._ask_once(DetailsScreen(view))
+            self.session.read_report(view.run_id)
+            self.ask_once(DetailsScreen(view))
 
-    def _ask_once(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None:
+    def ask_once(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None:
         """Open a dialog, unless one is open."""
         if isinstance(self.screen, ConsoleScreen):
             self.push_screen(screen, then)
+
+    def ask_over(self, screen: Screen[Any], then: Callable[[Any], None]) -> None:
+        """Open a dialog that must be answered, over whatever is open."""
+        self.push_screen(screen, then)
 
     def action_reconnect(self) -> None:
         self.session.reconnect()
         self.tell("Connecting again.")
 
     def action_export(self) -> None:
-        """Write the screen to ``eagle3-<screen>-<time>.svg`` in the current folder."""
-        here = self.screen.HERE if isinstance(self.screen, ConsoleScreen) else "dialog"
-        path = Path.cwd() / f"eagle3-{here}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(self.clock()))}.svg"
+        """Write the screen to ``eagle3-<screen>-<time>.svg`` in the current folder, with what it shows as data beside it."""
+        screen = self.screen if isinstance(self.screen, ConsoleScreen) else None
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(self.clock()))
+        path = Path.cwd() / f"eagle3-{screen.HERE if screen else 'dialog'}-{stamp}.svg"
         try:
             self.export(path)
+            beside = screen.export_beside(path.with_suffix("")) if screen else []
         except OSError as error:
             self.tell(f"The picture cannot be written to {path}: {error.strerror}; start the console elsewhere.", "error")
         else:
-            self.tell(f"Wrote {path}.")
+            self.tell(f"Wrote {', '.join([str(path), *(other.name for other in beside)])}.")
 
     def export(self, path: Path) -> None:
         """Write the screen as it is to an SVG file. Raises OSError."""
@@ -253,7 +293,7 @@ class ConsoleApp(App[None]):
     def action_leave(self) -> None:
         note = "Runs go on in the container; reopen the console to find them."
         choices = [Choice("leave", "q", "Quit", default=True), Choice("", "escape", "Stay")]
-        self._ask_once(Confirm("Quit", [], choices, note), lambda answer: self.exit() if answer else None)
+        self.ask_once(Confirm("Quit", [], choices, note), lambda answer: self.exit() if answer else None)
 
     async def action_quit(self) -> None:
         self.action_leave()
@@ -274,74 +314,10 @@ class ConsoleApp(App[None]):
         self.choices = replace(self.choices, **{field: value})
 
     def action_pilot(self) -> None:
-        """Launch the pilot. What is half-typed in the form does not stand in the way where another screen is in front."""
-        choices = self.choices.with_size("pilot")
-        if not self._form_in_front():
-            try:
-                plan.resolve(choices)
-            except SpecError:
-                first = plan.first_choices(choices.workspace, choices.worker_python)
-                choices = replace(first, machine=choices.machine)
-        self.ask_launch(choices)
+        self.launching.pilot()
 
-    def _form_in_front(self) -> bool:
+    def form_in_front(self) -> bool:
         return isinstance(self.screen, ConsoleScreen) and self.screen.HERE == "launch"
-
-    def ask_launch(self, choices: plan.Choices) -> None:
-        """One confirmation, one run id, one launch: asking again under that id never starts a second run."""
-        if self.console_state.launching:
-            self.tell(f"{self.console_state.launching} is being launched; wait for its answer.", "warning")
-            return
-        try:
-            spec = plan.resolve(choices)
-        except SpecError as error:
-            self.clear_notifications()  # the same note twice would cover what it is about
-            if not self._form_in_front():  # there the problem stands in red already
-                self.tell(f"{error} Press 3 to mend it.", "error")
-            return
-        run_id = plan.new_run_id(spec.size, self.clock())
-        rows = launch_rows(self.console_state, spec, run_id)
-        buttons = [Choice("launch", "y", "Launch", default=True), Choice("", "escape", "Cancel")]
-        note = "It runs in the container and goes on when the console is closed."
-
-        def answered(answer: str | None) -> None:
-            if answer and not self.console_state.launching:
-                self.console_state.launching = run_id
-                self.session.move(spec.workspace)
-                self.session.launch(spec, run_id)
-                self.present()
-
-        self._ask_once(Confirm(f"Launch the {spec.size}?", rows, buttons, note), answered)
-
-    def ask_stop(self) -> None:
-        view = self.console_state.open_run
-        if view is None or view.ended:
-            return
-        rows = [("Run", view.run_id), ("Host", self.console_state.host)]
-        buttons = [
-            Choice("after-checkpoint", "c", "After the checkpoint", default=True),
-            Choice("now", "n", "Now", danger=True),
-            Choice("", "escape", "Keep running"),
-        ]
-        note = "What is whole on disk stays; the run can be resumed."
-        self._ask_once(
-            Confirm("Stop the run?", rows, buttons, note), lambda mode: self.session.stop(view.run_id, mode) if mode else None
-        )
-
-    def ask_resume(self) -> None:
-        view = self.console_state.open_run
-        if view is None or not view.resumable or self.console_state.launching:
-            return
-        done = ", ".join(view.summary.stages) if view.summary and view.summary.stages else "none"
-        rows = [("Run", view.run_id), ("Host", self.console_state.host), ("State", view.state), ("Done", done)]
-
-        def answered(answer: str | None) -> None:
-            if answer:
-                self.console_state.launching = view.run_id
-                self.session.resume(view.run_id)
-
-        buttons = [Choice("resume", "y", "Resume", default=True), Choice("", "escape", "Cancel")]
-        self._ask_once(Confirm("Resume the run?", rows, buttons, "Finished stages are kept; the rest runs again."), answered)
 
     # --- questions of the login
 
@@ -367,19 +343,3 @@ class ConsoleApp(App[None]):
 
         await self.push_screen(screen, answered)
         return await answer
-
-
-def launch_rows(console: Console, spec: RunSpec, run_id: str) -> list[tuple[str, str]]:
-    """What a confirmation of a launch shows."""
-    return [
-        ("Host", console.host),
-        ("Target", f"{spec.target.name} on machine {spec.machine}"),
-        (
-            "Size",
-            f"{spec.size}: {count_label(spec.data.train_prompts)} prompts to train on, {spec.data.heldout_prompts} held out",
-        ),
-        ("Training", f"{count_label(spec.train.max_steps)} steps, vocabulary {count_label(spec.vocabulary.size)}"),
-        ("Workspace", spec.workspace),
-        ("Disk", plan.disk_line(console.probe.value, spec)),
-        ("Run", run_id),
-    ]

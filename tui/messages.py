@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from textual.message import Message
@@ -81,3 +82,51 @@ class AskAgain(Message):
     def __init__(self, what: str, text: str) -> None:
         super().__init__()
         self.what, self.text = what, text
+
+
+class FactsArrived(Message):
+    """Facts for the readiness of the spec ``spec_hash``, learnt ``at``: all light sections, some, or one deep section."""
+
+    def __init__(self, spec_hash: str, facts: Mapping[str, Any], at: float) -> None:
+        super().__init__()
+        self.spec_hash, self.facts, self.at = spec_hash, facts, at
+
+
+class CheckEnded(Message):
+    """Asking for light facts came to its end; ``problem`` is one sentence where it brought none."""
+
+    def __init__(self, spec_hash: str, problem: str = "") -> None:
+        super().__init__()
+        self.spec_hash, self.problem = spec_hash, problem
+
+
+class DeepDoing(Message):
+    """The deep check works at ``section`` now, which may take ``limit_s`` seconds (None: not known)."""
+
+    def __init__(self, spec_hash: str, section: str, limit_s: float | None) -> None:
+        super().__init__()
+        self.spec_hash, self.section, self.limit_s = spec_hash, section, limit_s
+
+
+class DeepEnded(Message):
+    """The deep check came to its end; ``problem`` is one sentence where that was not the end of its list."""
+
+    def __init__(self, spec_hash: str, problem: str = "") -> None:
+        super().__init__()
+        self.spec_hash, self.problem = spec_hash, problem
+
+
+class RemedyAnswered(Message):
+    """What a remedy would do (``preview``), or what it did. ``check_id`` is the check that offered it."""
+
+    def __init__(self, spec_hash: str, check_id: str, answer: Mapping[str, Any], preview: bool) -> None:
+        super().__init__()
+        self.spec_hash, self.check_id, self.answer, self.preview = spec_hash, check_id, answer, preview
+
+
+class ReportRead(Message):
+    """The readiness report that a run was started under, as text; None where it has none."""
+
+    def __init__(self, run_id: str, text: str | None) -> None:
+        super().__init__()
+        self.run_id, self.text = run_id, text

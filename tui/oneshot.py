@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from eagle3.core import presets
 from eagle3.core.presets import SpecError
 from eagle3.core.records import Result, RunSummary
 from eagle3.core.wording import result_of
 from remote.errors import EXIT_CODES, ContainerError, LinkError
-from tui import plan, report
+from tui import plan
+from tui.check_command import Judged, gathered, refuse_red, report_of
 from tui.connect import connector
 from tui.formats import age_label, duration_label, number_label, one_line, rate_label, share, state_label
 from tui.ports import ContainerPort, LinkView, RunNewsView, StopMode
@@ -49,6 +49,7 @@ class Wanted:
     overrides: tuple[str, ...]
     run_id: str
     watch: bool
+    anyway: bool = False
 
 
 @dataclass
@@ -68,6 +69,10 @@ class Talk:
     def note(self, words: str) -> None:
         """Something on the way to the answer; with --json it goes to stderr."""
         _print(words, to_stderr=self.as_json)
+
+    def aside(self, words: str) -> None:
+        """Progress on the way to the answer: always on stderr, so that stdout may be piped."""
+        _print(words, to_stderr=True)
 
     def link_changed(self, link: LinkView) -> None:
         """Tell of a link that is slow or lost, and of one that is back."""
@@ -131,21 +136,18 @@ def _fail(as_json: bool, code: int, kind: str, text: str, remedy: str) -> int:
     return code
 
 
-async def check(talk: Talk) -> int:
-    """The light probe as a readiness report."""
-    found = report.report(talk.place.name, await talk.container.probe())
-    talk.say("\n".join([f"{talk.place.name}: {found['verdict']}", *report.lines(found)]), found)
-    return 1 if found["verdict"] == "fail" else 0
-
-
 async def launch(talk: Talk, wanted: Wanted) -> int:
-    """Launch, and print the acknowledgement; with ``wanted.watch`` follow to the end."""
-    probe = await talk.container.probe()
-    choices = plan.for_machine(plan.first_choices(talk.place.workspace), probe)
-    overrides = dict(presets.parse_override(text) for text in wanted.overrides)
-    spec = presets.resolve(wanted.size, wanted.target or choices.target, wanted.machine or choices.machine, overrides)
+    """Check, launch, and print the acknowledgement; with ``wanted.watch`` follow to the end. What is not ready is refused
+    unless ``wanted.anyway``."""
+    judged = Judged(wanted.size, wanted.target, wanted.machine, wanted.overrides)
+    spec, facts = await gathered(talk, judged)
     run_id = wanted.run_id or plan.new_run_id(spec.size, time.time())
-    ack = await talk.container.launch(spec, run_id, getpass.getuser())
+    report = report_of(talk, spec, facts, deep=False)
+    # Asking again under an id that is there starts nothing, so nothing has to be ready for it.
+    known = bool(wanted.run_id) and run_id in {run.run_id for run in await talk.container.runs()}
+    if not known:
+        refuse_red(talk, spec, report, anyway=wanted.anyway)
+    ack = await talk.container.launch(spec, run_id, getpass.getuser(), report=report.model_dump(mode="json"))
     words = f"{'Found' if ack.get('already') else 'Launched'} {run_id} on {talk.place.name}; it goes on by itself."
     if wanted.watch:
         talk.note(words)

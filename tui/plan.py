@@ -46,8 +46,12 @@ def first_choices(workspace: str = "", worker_python: str = "") -> Choices:
 
 def for_machine(choices: Choices, probe: Probe | None) -> Choices:
     """The choices with the machine preset that fits what the probe saw, where there is one."""
-    kind = "gpu" if probe is not None and probe.gpu.status == "ok" and probe.gpu.gpus else "cpu"
-    return replace(choices, machine=_machine(kind) or choices.machine)
+    return for_gpu(choices, probe is not None and probe.gpu.status == "ok" and bool(probe.gpu.gpus))
+
+
+def for_gpu(choices: Choices, gpu: bool) -> Choices:
+    """The choices with the first machine preset for a host with or without a GPU, where there is one."""
+    return replace(choices, machine=_machine("gpu" if gpu else "cpu") or choices.machine)
 
 
 def _machine(kind: str) -> str:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from textual.message import Message
 
+from eagle3.core.readiness.report import Action
+from eagle3.core.readiness.wants import wants
 from eagle3.core.spec import RunSpec
 from remote.ask import Ask
 from remote.errors import ContainerError, LinkError
@@ -81,9 +83,10 @@ class Session:
         """Follow this run, and no other."""
         self._spawn("Following the run", self._follow(run_id))
 
-    def launch(self, spec: RunSpec, run_id: str, *, resume: bool = False) -> None:
-        """Launch or resume. ``run_id`` makes asking again harmless, so a broken link is waited out and asked again."""
-        self._spawn("Launching", self._launch(spec, run_id, resume))
+    def launch(self, spec: RunSpec, run_id: str, *, report: dict[str, Any] | None = None) -> None:
+        """Launch; the run keeps ``report``, the readiness that it was started under. ``run_id`` makes asking again harmless,
+        so a broken link is waited out and asked again."""
+        self._spawn("Launching", self._launch(spec, run_id, False, report))
 
     def resume(self, run_id: str) -> None:
         """Go on with a run under the spec that it was started with."""
@@ -92,6 +95,26 @@ class Session:
     def stop(self, run_id: str, mode: StopMode) -> None:
         """Stop a run: "now" or "after-checkpoint"."""
         self._spawn("Stopping", self._stop(run_id, mode))
+
+    def check(self, spec: RunSpec, sections: Sequence[str] = ()) -> None:
+        """Gather the light facts for ``spec``, or only some sections of them."""
+        self._spawn(f"Checking {spec.hash}", self._check(spec, sections))
+
+    def deep_check(self, spec: RunSpec, sections: Sequence[str] = ()) -> None:
+        """Run the deep probes for ``spec``, or only some sections; what they find is told as it comes."""
+        self._spawn("Deep check", self._deep_check(spec, sections))
+
+    def stop_deep_check(self) -> None:
+        """Stop the deep check under way; what it has found stays."""
+        self._spawn("Stopping the deep check", self._stop_deep_check())
+
+    def remedy(self, spec: RunSpec, check_id: str, action: Action, *, token: str = "") -> None:
+        """Ask what a remedy would do, or with the ``token`` of such an answer, do it."""
+        self._spawn("Remedy", self._remedy(spec, check_id, action, token))
+
+    def read_report(self, run_id: str) -> None:
+        """Read the readiness report that a run was started under."""
+        self._spawn("Reading the report", self._read_report(run_id))
 
     async def close(self) -> None:
         """End every task and the connection; runs go on."""
@@ -110,6 +133,7 @@ class Session:
     def _spawn(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         if old := self._tasks.get(what):
             old.cancel()
+        self._tasks = {name: task for name, task in self._tasks.items() if not task.done()}
         self._tasks[what] = asyncio.create_task(self._guard(what, work), name=f"session: {what}")
 
     async def _guard(self, what: str, work: Coroutine[Any, Any, None]) -> None:
@@ -176,12 +200,62 @@ class Session:
             await asyncio.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])
             tries += 1
 
-    async def _launch(self, spec: RunSpec, run_id: str, resume: bool) -> None:
+    async def _check(self, spec: RunSpec, sections: Sequence[str]) -> None:
+        problem = "the check was given up."
+        try:
+            container = await self._ready()
+            facts = await container.facts(wants(spec, spec.workspace), sections or None)
+            self._post(messages.FactsArrived(spec.hash, facts, self._clock()))
+            problem = ""
+        except (LinkError, ContainerError) as error:
+            problem = sentence(error)
+        finally:
+            # Whatever happens: somebody may wait for the end of it.
+            self._post(messages.CheckEnded(spec.hash, problem))
+
+    async def _deep_check(self, spec: RunSpec, sections: Sequence[str]) -> None:
+        problem = "the deep check was given up."
+        try:
+            container = await self._ready()
+            async for section, value in container.deep_check(_wants(spec, sections)):
+                if section == "doing":
+                    self._post(messages.DeepDoing(spec.hash, str(value.get("section", "")), value.get("limit_s")))
+                else:
+                    self._post(messages.FactsArrived(spec.hash, {section: value}, self._clock()))
+            problem = ""
+        except (LinkError, ContainerError) as error:
+            problem = sentence(error)
+        finally:
+            self._post(messages.DeepEnded(spec.hash, problem))
+
+    async def _stop_deep_check(self) -> None:
+        container = await self._ready()
+        try:
+            await container.stop_deep_check()
+        except (LinkError, ContainerError) as error:
+            self._post(messages.AskFailed("Stopping the deep check", sentence(error)))
+
+    async def _remedy(self, spec: RunSpec, check_id: str, action: Action, token: str) -> None:
+        container = await self._ready()
+        try:
+            answer = await container.remedy(action.verb, action.args, preview=not token, token=token)
+        except (LinkError, ContainerError) as error:
+            self._post(messages.AskFailed(f"The remedy of {one_line(check_id, 100)}", sentence(error)))
+        else:
+            self._post(messages.RemedyAnswered(spec.hash, check_id, answer, not token))
+
+    async def _read_report(self, run_id: str) -> None:
+        container = await self._ready()
+        with contextlib.suppress(LinkError, ContainerError):  # asked again with the next look at the details
+            texts = await container.read_text(run_id, "report.json")
+            self._post(messages.ReportRead(run_id, texts["report.json"]))
+
+    async def _launch(self, spec: RunSpec, run_id: str, resume: bool, report: dict[str, Any] | None = None) -> None:
         container = await self._ready()
         what = f"{'Resuming' if resume else 'Launching'} {run_id}"
         for tries in range(LAUNCH_TRIES):
             try:
-                ack = await container.launch(spec, run_id, self._actor, resume=resume)
+                ack = await container.launch(spec, run_id, self._actor, resume=resume, report=report)
             except LinkError as error:
                 if error.kind == "refused" or tries == LAUNCH_TRIES - 1:
                     self._post(messages.AskFailed(what, sentence(error)))
@@ -219,3 +293,9 @@ class Session:
         else:
             self._post(messages.Stopping(run_id, mode))
             self._wake.set()
+
+
+def _wants(spec: RunSpec, sections: Sequence[str]) -> dict[str, Any]:
+    """What is asked in the container for ``spec``: everything, or only ``sections``."""
+    asked = wants(spec, spec.workspace)
+    return {**asked, "sections": list(sections)} if sections else asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
@@ -41,6 +42,14 @@ class ConsoleScreen(Screen[None]):
 
     def present(self, console: Console, now: float) -> None:
         raise NotImplementedError
+
+    def step_back(self) -> bool:
+        """Close what the screen itself has opened; whether there was something."""
+        return False
+
+    def export_beside(self, base: Path) -> list[Path]:
+        """Write what is shown as data beside its picture, as ``base`` with other endings. Raises OSError."""
+        return []
 
     def compose(self) -> ComposeResult:
         yield TitleBar(self.HERE)

@@ -13,7 +13,10 @@ from tui.formats import STATE_WORDS
 from tui.keymap import key_label, keys_of
 from tui.themes.palette import ACCENT, MUTED, STATE_COLOURS, TEXT
 
-PLACES = (("everywhere", "Everywhere"), ("overview", "Overview and Runs"), ("launch", "Launch"), ("run", "Run"))
+PLACES = (
+    ("everywhere", "Everywhere"), ("overview", "Overview and Runs"), ("readiness", "Readiness"), ("launch", "Launch"),
+    ("run", "Run"),
+)  # fmt: skip
 
 
 MEANINGS = {

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from eagle3.core.records import Disk
 from tui.formats import bar, clean_line, fit, pair_label, share
-from tui.report import disk_warning
+from tui.machine_words import disk_warning
 from tui.themes.palette import ACCENT, TEXT, WARN
 from tui.widgets.panel import Panel, bar_text, join, quiet
 

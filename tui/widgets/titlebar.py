@@ -13,7 +13,10 @@ from tui.formats import LINK_WORDS, fit
 from tui.state import LinkState
 from tui.themes.palette import ACCENT, LINK_COLOURS, MUTED, TEXT
 
-TABS = (("1", "overview", "Overview"), ("3", "launch", "Launch"), ("4", "run", "Run"), ("5", "runs", "Runs"))
+TABS = (
+    ("1", "overview", "Overview"), ("2", "readiness", "Readiness"), ("3", "launch", "Launch"), ("4", "run", "Run"),
+    ("5", "runs", "Runs"),
+)  # fmt: skip
 
 
 def link_words(link: LinkState) -> str:

@@ -1,0 +1,112 @@
+"""``eagle3-tui check`` and the check before ``eagle3-tui launch``: one report, in words, Markdown or JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eagle3.core import presets
+from eagle3.core.readiness.judge import judge
+from eagle3.core.readiness.report import WORST_FIRST, Report
+from eagle3.core.readiness.wants import wants
+from eagle3.core.readiness.words import CHECK_WORDS, lines, markdown
+from eagle3.core.spec import RunSpec
+from remote.errors import ContainerError
+from tui import plan
+from tui.formats import duration_label, one_line
+
+if TYPE_CHECKING:
+    from tui.oneshot import Talk
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a host is judged for; empty texts leave the choice to the presets and to what the host has."""
+
+    size: str
+    target: str
+    machine: str
+    overrides: tuple[str, ...] = ()
+
+    def spec(self, workspace: str, *, gpu: bool) -> RunSpec:
+        """The spec for a host with or without a GPU. Raises SpecError."""
+        choices = plan.for_gpu(plan.first_choices(workspace), gpu)
+        pairs = dict(presets.parse_override(text) for text in self.overrides)
+        pairs.setdefault("workspace", workspace)
+        return presets.resolve(self.size, self.target or choices.target, self.machine or choices.machine, pairs)
+
+
+def has_gpu(facts: Mapping[str, Any]) -> bool:
+    gpu = facts.get("gpu")
+    return isinstance(gpu, Mapping) and gpu.get("status") == "ok" and bool(gpu.get("gpus"))
+
+
+async def gathered(talk: Talk, judged: Judged) -> tuple[RunSpec, dict[str, Any]]:
+    """The spec to judge for and the light facts: one round trip, and one more where the host turns out to have GPUs."""
+    spec = judged.spec(talk.place.workspace, gpu=False)
+    facts = await talk.container.facts(wants(spec, spec.workspace))
+    if not judged.machine and has_gpu(facts):
+        better = judged.spec(talk.place.workspace, gpu=True)
+        if better.machine != spec.machine:
+            return better, await talk.container.facts(wants(better, better.workspace))
+    return spec, facts
+
+
+def report_of(talk: Talk, spec: RunSpec, facts: Mapping[str, Any], *, deep: bool) -> Report:
+    """The verdict on the facts, with the hash of the spec that it was made for."""
+    found = judge(
+        facts, spec, host=talk.place.name, deep=deep, local_now=facts.get("local_now"), round_trip_s=facts.get("round_trip_s")
+    )  # fmt: skip
+    return found.model_copy(update={"about": {**found.about, "spec": spec.hash}})
+
+
+async def check(talk: Talk, judged: Judged, deep: bool, as_markdown: bool) -> int:
+    """The report; with ``deep`` after the heavy probes, whose progress goes to stderr. 1 where the host is not ready."""
+    spec, facts = await gathered(talk, judged)
+    if deep:
+        await _deep(talk, spec, facts)
+    report = report_of(talk, spec, facts, deep=deep)
+    talk.say(markdown(report).rstrip() if as_markdown else "\n".join(lines(report)), report.model_dump(mode="json"))
+    return 1 if report.verdict == "not ready" else 0
+
+
+async def _deep(talk: Talk, spec: RunSpec, facts: dict[str, Any]) -> None:
+    """Add the deep facts as they come; each section is told when it begins and judged when it has answered."""
+    begun = time.monotonic()
+    async for section, value in talk.container.deep_check(wants(spec, spec.workspace)):
+        if section == "doing":
+            limit = value.get("limit_s")
+            words = f"{one_line(str(value.get('section', '')), 80)}…"
+            talk.aside(f"◌ {words} (at most {duration_label(limit)})" if isinstance(limit, (int, float)) else f"◌ {words}")
+            continue
+        facts[section] = value
+        talk.aside(section_line(talk, spec, section, value, time.monotonic() - begun))
+
+
+def section_line(talk: Talk, spec: RunSpec, section: str, value: Mapping[str, Any], elapsed_s: float) -> str:
+    """ "✗ deep.imports.worker  2.1 s": the worst that the section's own checks say, and the first that says it."""
+    found = report_of(talk, spec, {"now": 0.0, section: value}, deep=False)
+    own = [check for check in found.checks if check.deep and check.status != "skipped"]
+    worst = min(own, key=lambda check: WORST_FIRST.index(check.status), default=None)
+    took = value.get("took_s")
+    words = f"{one_line(section, 80)}  {f'{took:.1f} s' if isinstance(took, (int, float)) else ''}".rstrip()
+    if worst is None:
+        return f"· {words}"
+    evidence = f"  {one_line(worst.evidence)}" if worst.status != "ok" else ""
+    return f"{CHECK_WORDS[worst.status][0]} {words}{evidence}  ({duration_label(elapsed_s)} in all)"
+
+
+def refuse_red(talk: Talk, spec: RunSpec, report: Report, *, anyway: bool) -> None:
+    """Say the verdict before a launch. Raises ContainerError(not_ready), naming what fails, unless ``anyway``."""
+    if report.verdict != "not ready":
+        talk.note(f"{talk.place.name}: {report.verdict}: {one_line(report.verdict_text)}")
+        return
+    failing = [c for c in report.checks if c.status == "fail"]
+    named = "; ".join(f"{one_line(c.id, 80)}: {one_line(c.evidence or c.title, 200)}" for c in failing)
+    text = f"{talk.place.name} is not ready for the {spec.size}: {named or one_line(report.verdict_text)}."
+    if not anyway:
+        remedy = "`eagle3-tui check` says what to do; --anyway launches nevertheless."
+        raise ContainerError("not_ready", text, remedy)
+    talk.note(f"{text} Launching anyway.")
