@@ -10,6 +10,7 @@ import asyncio
 import getpass
 import shlex
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -17,6 +18,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from eagle3.core.launching import launch_request
+from eagle3.core.readiness.wants import with_pythons
 from eagle3.core.records import GpuReport, Probe, RunSummary
 from eagle3.core.spec import RunSpec
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
@@ -27,7 +29,7 @@ from remote.follow import ENDED_STATES, Follower, RowTable, RunNews
 from remote.line import Line, LocalDial, dial_host
 from remote.link import Link, LinkKeeper
 from remote.settings import Settings
-from remote.text import plain
+from remote.text import made_plain, plain
 
 __all__ = [
     "EXIT_CODES", "Ask", "Container", "ContainerError", "HostKeyQuestion", "Link", "LinkError", "Output", "RowTable",
@@ -38,6 +40,7 @@ T = TypeVar("T")
 
 READ_LIMIT_S = 30.0
 PROBE_LIMIT_S = 30.0
+FACTS_LIMIT_S = 40.0
 LAUNCH_LIMIT_S = 60.0
 STOP_LIMIT_S = 20.0
 
@@ -130,6 +133,21 @@ class Container:
         """GPUs, disks (of the workspace and ``paths``), vLLM servers (found, and at ``urls``) and runs, in one round trip."""
         reply = await self._call("probe", {"workspace": self.workspace, "paths": list(paths), "urls": list(urls)}, PROBE_LIMIT_S)
         return _shaped(lambda: Probe.model_validate({"now": reply.now, **reply.result}), "probe")
+
+    async def facts(self, wants: Mapping[str, Any], sections: Sequence[str] | None = None) -> dict[str, Any]:
+        """The light facts of a readiness sweep in one round trip, for ``core.readiness.judge``: all sections, or only the
+        named ones. ``wants`` is what ``core.readiness.wants`` says; interpreters that it leaves open are this container's.
+        ``round_trip_s`` and ``local_now`` (this machine's clock when the answer came) are added, for the clocks' comparison."""
+        loop = asyncio.get_running_loop()
+        await self._keeper.channel(FACTS_LIMIT_S)
+        args: dict[str, Any] = {"wants": {**with_pythons(wants, self.python), "workspace": self.workspace}}
+        if sections is not None:
+            args["sections"] = list(sections)
+        begun = loop.time()
+        reply = await self._call("facts", args, FACTS_LIMIT_S)
+        clocks = {"now": reply.now, "local_now": time.time(), "round_trip_s": loop.time() - begun}
+        facts: dict[str, Any] = made_plain(reply.result)
+        return {**facts, **clocks}
 
     async def runs(self) -> list[RunSummary]:
         """The runs of the workspace, as the runner derives them at this moment."""

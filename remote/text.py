@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 _OSC = re.compile(r"(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?")
 _CSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?")
@@ -24,6 +25,17 @@ def plain(text: str) -> str:
     if "\r" in text:
         text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return redact(text)
+
+
+def made_plain(value: Any) -> Any:
+    """Any JSON value with every text in it made `plain`, the names of fields left as they are."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, list):
+        return [made_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: made_plain(item) for key, item in value.items()}
+    return value
 
 
 def redact(text: str) -> str:

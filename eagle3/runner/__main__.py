@@ -27,7 +27,8 @@ def main(argv: Optional[List[str]] = None) -> int:
         add = commands.add_parser(name, help=text)
         add.add_argument("workspace", nargs="?", default="~/eagle3")
     commands.add_parser("gpu", help="the GPUs, as JSON")
-    commands.add_parser("nvml", help=argparse.SUPPRESS)
+    add = commands.add_parser("nvml", help=argparse.SUPPRESS)
+    add.add_argument("--details", action="store_true")
     add = commands.add_parser("supervise", help="watch over one attempt of a run")
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int)
@@ -52,7 +53,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "serve":
         return serve.main(options.marker)
     if options.command == "nvml":
-        return gpu.nvml_main()
+        return gpu.nvml_main(options.details)
     if options.command == "supervise":
         return _supervise(options)
     if options.command == "end":

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from eagle3.runner import detach
+from eagle3.runner.facts import nvml
 
 DEADLINE_S = 6.0
 MIB = 1 << 20
@@ -23,9 +24,10 @@ MIB = 1 << 20
 _SMI_FIELDS = "index,name,uuid,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,driver_version"
 
 
-def report(deadline_s: float = DEADLINE_S) -> Dict[str, Any]:
-    """Ask NVML, then nvidia-smi. Takes at most about twice ``deadline_s``; never raises for want of a GPU."""
-    first = _ask_child(deadline_s)
+def report(deadline_s: float = DEADLINE_S, *, details: bool = False) -> Dict[str, Any]:
+    """Ask NVML, then nvidia-smi. Takes at most about twice ``deadline_s``; never raises for want of a GPU. With ``details``
+    what only a readiness sweep needs is asked too (``facts.nvml``); only NVML answers that."""
+    first = _ask_child(deadline_s, details)
     if first["status"] == "ok":
         return first
     second = _ask_smi(deadline_s)
@@ -60,9 +62,9 @@ def _run(command: List[str], deadline_s: float) -> "subprocess.CompletedProcess[
     return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 
-def _ask_child(deadline_s: float) -> Dict[str, Any]:
+def _ask_child(deadline_s: float, details: bool) -> Dict[str, Any]:
     try:
-        done = _run(detach.own_command("nvml", site=True), deadline_s)
+        done = _run(detach.own_command("nvml", *(["--details"] if details else []), site=True), deadline_s)
         found = json.loads(done.stdout.decode("utf-8", "replace"))
     except subprocess.TimeoutExpired:
         return _answer(
@@ -130,13 +132,13 @@ def _number(text: str) -> Optional[float]:
         return None  # "[N/A]", "[Not Supported]"
 
 
-def nvml_main() -> int:
+def nvml_main(details: bool = False) -> int:
     """The child: one line of JSON on stdout. Anything that the driver does not know is null."""
-    sys.stdout.write(json.dumps(_nvml()) + "\n")
+    sys.stdout.write(json.dumps(_nvml(details)) + "\n")
     return 0
 
 
-def _nvml() -> Dict[str, Any]:
+def _nvml(details: bool) -> Dict[str, Any]:
     try:
         import pynvml
     except ImportError:
@@ -180,7 +182,9 @@ def _nvml() -> Dict[str, Any]:
             }
         )
     driver = _text(ask(pynvml.nvmlSystemGetDriverVersion))
-    return _answer("ok" if cards else "none", "" if cards else "NVML lists no GPU", source="nvml", driver=driver, gpus=cards)
+    more = nvml.add(pynvml, ask, cards) if details else {}
+    text = "" if cards else "NVML lists no GPU"
+    return _answer("ok" if cards else "none", text, source="nvml", driver=driver, gpus=cards, **more)
 
 
 def _text(value: Any) -> str:

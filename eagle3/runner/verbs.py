@@ -1,6 +1,6 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, list, launch, read, stop, gpu, http. Arguments and answers are plain JSON.
+Verbs: hello, probe, facts, list, launch, read, stop, gpu, http. Arguments and answers are plain JSON.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
 from eagle3.runner import stop as stopping
 from eagle3.runner.errors import VerbError, from_os_error
+from eagle3.runner.facts import gather
 
 __all__ = ["LIMITS_S", "VerbError", "handle"]
 
-LIMITS_S = {"hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "read": 30.0, "stop": 20.0, "gpu": 15.0, "http": 60.0}
+LIMITS_S = {
+    "hello": 5.0, "probe": 20.0, "facts": 30.0, "list": 20.0, "launch": 45.0, "read": 30.0, "stop": 20.0, "gpu": 15.0,
+    "http": 60.0,
+}  # fmt: skip
 """Seconds after which the channel answers that a verb has not answered."""
 
 Args = Dict[str, Any]
@@ -53,6 +57,10 @@ def _hello(_: Args) -> Dict[str, Any]:
 
 def _probe(args: Args) -> Dict[str, Any]:
     return probing.probe(args["workspace"], args.get("paths") or (), args.get("urls") or ())
+
+
+def _facts(args: Args) -> Dict[str, Any]:
+    return gather(args["wants"], args.get("sections"))
 
 
 def _list(args: Args) -> Dict[str, Any]:
@@ -127,6 +135,7 @@ def _http(args: Args) -> Dict[str, Any]:
 _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "hello": _hello,
     "probe": _probe,
+    "facts": _facts,
     "list": _list,
     "launch": _launch,
     "read": _read,
