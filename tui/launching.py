@@ -121,7 +121,7 @@ class Launching:
             if answer == "look":
                 app.checking.look_at(wanted.spec)
 
-        title = "Not ready: launch anyway?" if view.red else "Readiness is not known: launch anyway?"
+        title = f"{'Not ready' if view.red else 'Readiness is not known'}: launch the {wanted.spec.size} anyway?"
         app.ask_over(Confirm(title, against(view), buttons, "The run records the report that it is started under."), answered)
 
     def stop(self) -> None:

@@ -40,6 +40,8 @@ def verdict_text(view: Readiness | None, problem: str, now: float, width: int) -
     age = view.age(now)
     line.append(f" · {age_label(age)}", WARN if age is not None and age > OLD_S else MUTED)
     line.append(f" · {deep_age(view, now)}", MUTED)
+    if view.asking is not None:
+        line.append(f"   ◌ checking{f' {view.asking}' if view.asking else ''}… {duration_label(now - view.asking_since)}", ACCENT)
     line.append("\n" + fit(one_line(report.verdict_text), width), TEXT)
     return line
 
@@ -52,18 +54,15 @@ def deep_age(view: Readiness, now: float) -> str:
 
 
 def doing_text(view: Readiness | None, console: Console, now: float) -> Text:
-    """What is going on, or why nothing new comes; empty where there is nothing to say."""
+    """A deep check under way, or why nothing new comes; empty where there is nothing to say."""
     if view is not None and view.deep is not None:
         return deep_text(view.deep, now)
     link = console.link
     if link.status in {"down", "refused"}:
         known = view is not None and view.light_at is not None
         as_of = f" As of {time.strftime('%H:%M:%S', time.localtime(view.light_at))}." if known and view is not None else ""
-        return Text(f"✗ {link.reason or 'The link is down.'}{as_of}", BAD)
-    if view is not None and view.asking is not None:
-        what = f" {view.asking}" if view.asking else ""
-        return Text(f"◌ checking{what}… {duration_label(now - view.asking_since)}", ACCENT)
-    if view is not None and view.problem:
+        return Text(f"✗ {one_line(link.reason) or 'The link is down.'}{as_of}", BAD)
+    if view is not None and view.problem and view.asking is None:
         return Text(f"▲ {one_line(view.problem)}", WARN)
     return Text("")
 
@@ -117,7 +116,7 @@ class ReadinessScreen(ConsoleScreen):
                     [(option, option) for option in options], value=getattr(choices, name), allow_blank=False, compact=True,
                     id=name, classes="pick",
                 )  # fmt: skip
-            yield Static(id="doing")
+        yield Static(id="doing")
         with Container(id="split"):
             yield CheckList(id="checks")
             yield CheckDetail(id="detail")
@@ -144,6 +143,7 @@ class ReadinessScreen(ConsoleScreen):
             widget = self.query_one(name, Static)
             if widget.content != text:
                 widget.update(text)
+                widget.display = bool(text.plain)
         report = view.report if view is not None else None
         rows = self._folding.rows(report)
         checks = self.query_one(CheckList)

@@ -6,8 +6,9 @@ It fits ``tui.ports.ContainerPort``. Tests change the files and the switches (``
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from eagle3.core.records import Disk, Event, Gpu, GpuReport, MetricRow, Probe, P
 from eagle3.core.spec import RunSpec
 from remote.ask import Ask
 from remote.errors import ContainerError, LinkError
+from tests.tui.support.facts import facts
 from tests.tui.support.folders import NOW, write_run
 from tui.ports import OnLink, StopMode
 from tui.state import LinkState
@@ -69,6 +71,14 @@ class FakeContainer:
         self.launch_problem: Exception | None = None
         self.lost_launches = 0
         self.launches: list[tuple[str, str, bool]] = []
+        self.reports: list[dict[str, Any] | None] = []
+        self.known = facts()
+        self.asked: list[tuple[dict[str, Any], tuple[str, ...]]] = []
+        self.held: asyncio.Event | None = None
+        self.deep: list[tuple[str, dict[str, Any]]] = []
+        self.deep_stopped = asyncio.Event()
+        self.remedies: list[tuple[str, dict[str, Any], str]] = []
+        self.preview: dict[str, Any] = {}
         self.stops: list[tuple[str, str]] = []
         self.opened = 0
         self.closed = 0
@@ -143,8 +153,20 @@ class FakeContainer:
         self._check()
         return {name: (self.root / run_id / name).read_text() for name in names}
 
-    async def launch(self, spec: RunSpec, run_id: str, actor: str = "", resume: bool = False) -> dict[str, Any]:
+    async def facts(self, wants: Mapping[str, Any], sections: Sequence[str] | None = None) -> dict[str, Any]:
+        """What ``known`` holds; with ``held`` not before that is set."""
+        self.asked.append((dict(wants), tuple(sections or ())))
+        if self.held is not None:
+            await self.held.wait()
         self._check()
+        kept = {"now", "local_now", "round_trip_s", *(sections or self.known)}
+        return {key: value for key, value in copy.deepcopy(self.known).items() if key in kept}
+
+    async def launch(
+        self, spec: RunSpec, run_id: str, actor: str = "", resume: bool = False, *, report: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        self._check()
+        self.reports.append(report)
         if self.launch_problem is not None:
             raise self.launch_problem
         already = (self.root / run_id).exists() and not resume
