@@ -146,7 +146,7 @@ async def _one(ctx: StageContext, client: Completions, model: str, store: StateS
     for attempt in range(_ATTEMPTS):
         raw = await _request(client, model, sample)
         try:
-            await _written(raw)
+            await written(raw)
             return store.adopt(raw, sample)
         except StateError as error:
             wrong = str(error)
@@ -154,7 +154,7 @@ async def _one(ctx: StageContext, client: Completions, model: str, store: StateS
             again = "; asking again." if attempt + 1 < _ATTEMPTS else "."
             ctx.journal.event("integrity", text + again, level="warn" if attempt + 1 < _ATTEMPTS else "error")
         finally:
-            _discard(raw)
+            discard(raw)
     raise RequestFailed(f"its states were wrong {_ATTEMPTS} times ({wrong})")
 
 
@@ -170,7 +170,7 @@ async def _request(client: Completions, model: str, sample: Row) -> Path:
     return Path(handle)
 
 
-async def _written(raw: Path) -> None:
+async def written(raw: Path) -> None:
     """Wait until the server has written the file: it holds the lock file beside it until then. Raises StateError."""
     deadline = time.monotonic() + _LOCK_PATIENCE_S
     while not _is_written(raw):
@@ -190,7 +190,7 @@ def _is_written(raw: Path) -> bool:
         return False
 
 
-def _discard(raw: Path) -> None:
+def discard(raw: Path) -> None:
     raw.unlink(missing_ok=True)
     _lock_of(raw).unlink(missing_ok=True)
 
