@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +16,7 @@ from eagle3.core.readiness.words import counts, seconds_label
 from tui.formats import CHECK_WORDS, age_label, clean_lines, one_line
 from tui.keymap import key_of
 from tui.readiness import Row
-from tui.themes.palette import ACCENT, CHECK_COLOURS, MUTED, TEXT
+from tui.themes.palette import ACCENT, CHECK_COLOURS, GOOD, MUTED, TEXT
 
 
 def head(check: Check, age_s: float | None, old: bool) -> Text:
@@ -36,8 +38,6 @@ def check_text(check: Check, age_s: float | None, old: bool) -> RenderableType:
     grid.add_column(ratio=1, style=TEXT, overflow="fold")
     if check.evidence:
         grid.add_row("Found", Text(one_line(check.evidence, 2000), TEXT))
-    if check.why:
-        grid.add_row("Why", Text(one_line(check.why, 1000), MUTED))
     if check.remedy:
         grid.add_row("To do", Text(one_line(check.remedy, 1000), TEXT))
     if check.action is not None:
@@ -46,10 +46,20 @@ def check_text(check: Check, age_s: float | None, old: bool) -> RenderableType:
         if check.action.command:
             copies = f"  {key_of('readiness', 'copy_command')} copies it"
             grid.add_row("Command", Text.assemble((one_line(check.action.command, 1000), ACCENT), (copies, MUTED)))
+    if check.why:
+        grid.add_row("Why", Text(one_line(check.why, 1000), MUTED))
     parts: list[RenderableType] = [head(check, age_s, old), grid]
     if check.detail:
-        parts.append(Text("\n" + "\n".join(clean_lines(check.detail)), MUTED))
+        parts.append(marked("\n" + "\n".join(clean_lines(check.detail))))
     return Group(*parts)
+
+
+def marked(text: str) -> Text:
+    """Details, with what stands between ⟦ and ⟧ in another colour: so the loss mask's sample shows what is learnt."""
+    out = Text(style=MUTED)
+    for number, part in enumerate(re.split(r"(⟦[^⟧]*⟧)", text)):
+        out.append(part, GOOD if number % 2 else MUTED)
+    return out
 
 
 def group_text(row: Row) -> Text:

@@ -32,6 +32,20 @@ def row_text(row: Row, busy: bool) -> Text:
     return text
 
 
+def _place_of(row: Row, rows: list[Row]) -> int | None:
+    """Where ``row`` is now: itself, else another finding of the same check (a failing package that imports again), else
+    its group."""
+    kind = row.check.kind if row.check else None
+    for fits in (
+        lambda other: other.key == row.key,
+        lambda other: kind is not None and other.check is not None and other.check.kind == kind,
+        lambda other: other.check is None and other.group == row.group,
+    ):
+        if (at := next((n for n, other in enumerate(rows) if fits(other)), None)) is not None:
+            return at
+    return None
+
+
 class CheckList(OptionList):
     """Posts `Chosen` for Enter on a row and for a click on a group; the cursor stays on its row across updates."""
 
@@ -54,9 +68,7 @@ class CheckList(OptionList):
         if keys != before:
             with self.prevent(OptionList.OptionHighlighted):
                 self.set_options([Option(text, id=str(number)) for number, text in enumerate(drawn)])
-            at = keys.index(current.key) if current and current.key in keys else None
-            if at is None and current and (group := f"group {current.group}") in keys:
-                at = keys.index(group)
+            at = _place_of(current, rows) if current else None
             # The first picture points at the first check that is wrong, or at the first group.
             start = next((n for n, row in enumerate(rows) if row.check), 0) if first else min(self._at, len(rows) - 1)
             self._rows, self._drawn = rows, drawn

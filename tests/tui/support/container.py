@@ -211,3 +211,28 @@ class FakeContainer:
             if news.summary.state in {"finished", "failed", "stopped"}:
                 return
             await asyncio.sleep(0.05)
+
+    async def deep_check(self, wants: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """What ``deep`` holds, each after the container was told to go on."""
+        self.asked.append((dict(wants), ("deep",)))
+        self.deep_stopped.clear()
+        for section, value in self.deep:
+            yield "doing", {"section": section, "limit_s": 120.0}
+            if self.held is not None:
+                waits = [asyncio.create_task(event.wait()) for event in (self.held, self.deep_stopped)]
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for task in waits:
+                    task.cancel()
+                if self.deep_stopped.is_set():
+                    return
+            self._check()
+            yield section, copy.deepcopy(value)
+
+    async def stop_deep_check(self) -> None:
+        self._check()
+        self.deep_stopped.set()
+
+    async def remedy(self, action: str, args: Mapping[str, Any], *, preview: bool = True, token: str = "") -> dict[str, Any]:
+        self._check()
+        self.remedies.append((action, dict(args), token))
+        return dict(self.preview) if preview else {"text": "Done."}

@@ -1,0 +1,300 @@
+"""The Readiness screen: what is wrong and what to do, asked again one by one, with ages, and never a command to the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.widgets import Select
+
+from remote.errors import ContainerError
+from tests.tui.conftest import Clock, MakeApp
+from tests.tui.support.container import FakeContainer
+from tests.tui.support.driving import seen, until, until_seen
+from tests.tui.support.facts import GIB, LITTLE, facts
+from tui.app import ConsoleApp
+from tui.catalog import Catalog
+from tui.screens.readiness import ReadinessScreen
+from tui.widgets.checks import CheckList
+
+SIZES = [(80, 24), (120, 40)]
+
+
+async def opened(pilot: Any) -> str:
+    await until_seen(pilot, "none yet")
+    await pilot.press("2")
+    return await until_seen(pilot, "host.", "Found")
+
+
+def under_cursor(app: ConsoleApp) -> str:
+    row = app.screen.query_one(CheckList).current()
+    return row.key if row else ""
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_failing_check_comes_first_with_evidence_reason_and_remedy(
+    container: FakeContainer, make_app: MakeApp, size: tuple[int, int]
+) -> None:
+    container.known = facts(**LITTLE)
+    async with make_app().run_test(size=size) as pilot:
+        screen = await opened(pilot)
+        for text in (
+            "✗ not ready", "first: Memory: 1.0 GiB available of 24.0 GiB", "▾ host", "✗ failed  Memory", "host.memory",
+            "took 0.42 s", "Found", "Why", "To do", "deep never", "smollm2-135m", "r Again", "d Deep",
+        ):  # fmt: skip
+            assert text in screen, text
+        lines = screen.splitlines()
+        assert next(n for n, line in enumerate(lines) if "✗ Memory" in line) < next(
+            n for n, line in enumerate(lines) if "✓ System" in line
+        )
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_group_folds_and_opens_by_key_and_by_mouse(
+    container: FakeContainer, make_app: MakeApp, size: tuple[int, int]
+) -> None:
+    container.known = facts(**LITTLE)
+    async with make_app().run_test(size=size) as pilot:
+        await opened(pilot)
+        await pilot.press("left")
+        screen = await until_seen(pilot, "▸ host")
+        assert "✗ Memory  1.0" not in screen
+        await pilot.press("right")
+        await until_seen(pilot, "▾ host", "✗ Memory  1.0")
+        await pilot.press("home", "enter")
+        await until_seen(pilot, "▸ host")
+        row = next(n for n, line in enumerate(seen(pilot.app).splitlines()) if "▸ host" in line)  # type: ignore[arg-type]
+        await pilot.click(offset=(6, row))
+        await until_seen(pilot, "▾ host", "✗ Memory  1.0")
+        await pilot.click(offset=(6, row + 3))
+        await until(pilot, lambda: under_cursor(pilot.app) not in ("", "group host"), "the check that was clicked")  # type: ignore[arg-type]
+        assert "▾ host" in seen(pilot.app)  # type: ignore[arg-type]
+
+
+async def test_one_check_asks_only_its_section_and_the_others_keep_their_age(
+    container: FakeContainer, make_app: MakeApp, clock: Clock
+) -> None:
+    container.known = facts(**LITTLE) | {"vllm": {"servers": [], "port": {}, "watch_s": 1.5, "took_s": 0.1}}
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        clock.now += 120
+        container.known["host"]["memory_available_bytes"] = 20 * GIB
+        await pilot.press("r")
+        await until_seen(pilot, "▲ ready with warnings", "✓ ok  Memory")
+        assert container.asked[-1][1] == ("host",)
+        view = app.checking.current()[0]
+        assert view is not None and view.facts_at["host"] - view.facts_at["vllm"] == 120
+        assert "2 min ago" in seen(app), "the report is as old as its oldest light part"
+
+
+async def test_a_group_is_asked_again_from_its_row_and_everything_with_R(container: FakeContainer, make_app: MakeApp) -> None:
+    container.known = facts(**LITTLE)
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        await pilot.press("home", "r")
+        await until(pilot, lambda: len(container.asked) == 2, "the group's check")
+        assert "host" in container.asked[-1][1]
+        await until(pilot, lambda: pilot.app.checking.current()[0].asking is None, "the answer")  # type: ignore[attr-defined]
+        await pilot.press("R")
+        await until(pilot, lambda: len(container.asked) == 3, "the whole check")
+        assert container.asked[-1][1] == ()
+
+
+async def test_only_what_is_wrong(container: FakeContainer, make_app: MakeApp) -> None:
+    container.known = facts(**LITTLE)
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        assert "✓ System" in await opened(pilot)
+        await pilot.press("w")
+        screen = await until_seen(pilot, "only what is wrong", "✗ Memory")
+        assert "✓ System" not in screen
+        await pilot.press("w")
+        await until_seen(pilot, "✓ System")
+
+
+async def test_a_check_is_read_in_full_and_escape_leads_back_step_by_step(container: FakeContainer, make_app: MakeApp) -> None:
+    container.known = facts(**LITTLE)
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: "✓ System" not in seen(pilot.app), "the list to make room")  # type: ignore[arg-type]
+        await pilot.press("escape")
+        await until_seen(pilot, "✓ System", "✗ failed  Memory")
+        await pilot.press("escape")
+        await until_seen(pilot, "GPU memory")
+
+
+HOSTILE = "x[red]\x1b[2J\x1b]52;c;ZXZpbA==\x07\x1b]0;owned\x07\u202ecod\u200b\u2066[/] [@click=app.exit]y\r\nz"
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_hostile_evidence_is_only_text(container: FakeContainer, make_app: MakeApp, size: tuple[int, int]) -> None:
+    container.known = facts(os=HOSTILE, hostname=HOSTILE, shell={**facts()["host"]["shell"], "sample": HOSTILE, "out_bytes": 9})
+    app = make_app()
+    async with app.run_test(size=size) as pilot:
+        await opened(pilot)
+        app.screen.query_one(CheckList).go_to("check host.libc")
+        screen = await until_seen(pilot, "x[red]cod[/] [@click=app.exit]y")
+        for character in ("\x1b", "\u202e", "\u200b", "\u2066", "\x07"):
+            assert character not in screen
+        copied: list[str] = []
+        app.copy_to_clipboard = copied.append  # type: ignore[method-assign]
+        await pilot.press("y")
+        assert "x\\[red\\]cod" in copied[0] and "\x1b" not in copied[0] and "\u202e" not in copied[0]
+
+
+async def test_the_report_is_copied_as_markdown_over_the_terminal(
+    container: FakeContainer, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    container.known = facts(**LITTLE)
+    app = make_app()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await opened(pilot)
+        await pilot.press("y")
+        await until_seen(pilot, "Copied the report as Markdown.")
+        assert app.clipboard.startswith("## Readiness of box: not ready")
+        assert "| ✗ failed | host.memory | 1.0 GiB available of 24.0 GiB |" in app.clipboard
+
+
+async def test_the_screen_is_exported_with_its_report(
+    container: FakeContainer, make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    container.known = facts(**LITTLE)
+    async with make_app().run_test(size=(120, 40), notifications=True) as pilot:
+        await opened(pilot)
+        await pilot.press("e")
+        await until_seen(pilot, "Wrote")
+    [picture], [data], [words] = (list(tmp_path.glob(f"eagle3-readiness-*.{kind}")) for kind in ("svg", "json", "md"))
+    assert "<svg" in picture.read_text() and words.read_text().startswith("## Readiness of box: not ready")
+    assert json.loads(data.read_text())["first_fix"] == "host.memory"
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_without_a_link_the_last_report_is_shown_with_its_age(
+    container: FakeContainer, make_app: MakeApp, clock: Clock, tmp_path_factory: pytest.TempPathFactory, size: tuple[int, int]
+) -> None:
+    path = tmp_path_factory.mktemp("state") / "catalog.sqlite"
+    container.known = facts(**LITTLE)
+    async with make_app(catalog=Catalog(path)).run_test(size=size) as pilot:
+        await opened(pilot)
+    clock.now += 3 * 3600
+    container.down = "The host is gone."
+    async with make_app(catalog=Catalog(path)).run_test(size=size) as pilot:
+        await pilot.press("2")
+        screen = await until_seen(pilot, "✗ not ready · 3 h ago", "✗ Memory", "The host is gone.", "As of ")
+        assert "old · 3 h ago" in screen
+
+
+async def test_another_size_is_another_report(container: FakeContainer, make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        asked = len(container.asked)
+        app.screen.query_one("#size", Select).value = "smoke"
+        await until(pilot, lambda: len(container.asked) == asked + 1, "a check for the smoke")
+        assert container.asked[-1][0]["needs"] != container.asked[-2][0]["needs"]
+        assert app.choices.size == "pilot", "Launch keeps what it has"
+        await pilot.press("f")
+        await until(pilot, lambda: isinstance(app.focused, Select), "the fields")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, ReadinessScreen) and isinstance(app.focused, CheckList), "the list")
+
+
+async def test_a_check_that_brings_no_answer_says_why_and_keeps_what_was_known(
+    container: FakeContainer, make_app: MakeApp
+) -> None:
+    container.known = facts(**LITTLE)
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+
+        async def broken(wants: Any, sections: Any = None) -> dict[str, Any]:
+            raise ContainerError("busy", "The disk hangs.", "Ask again.")
+
+        container.facts = broken  # type: ignore[method-assign]
+        await pilot.press("R")
+        await until_seen(pilot, "The disk hangs. Ask again.", "✗ Memory")
+
+
+# --- deep
+
+IMPORTS = {
+    "python": "/env/bin/python", "took_s": 2.5,
+    "packages": [{"name": "torch", "ok": True, "version": "2.13.0", "error": "", "where": "", "seconds": 2.0}],
+}  # fmt: skip
+BROKEN: dict[str, Any] = {
+    **IMPORTS,
+    "packages": [
+        *IMPORTS["packages"],  # type: ignore[misc]
+        {"name": "speculators", "ok": False, "version": "", "seconds": 0.1, "where": "/env/speculators/__init__.py:3",
+         "error": "ModuleNotFoundError: No module named 'speculators.models'"},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_deep_results_stream_in_with_what_is_being_done_and_its_limit(
+    container: FakeContainer, make_app: MakeApp, clock: Clock, size: tuple[int, int]
+) -> None:
+    container.held = None
+    container.deep = [("deep.imports.worker", BROKEN), ("deep.imports.server", IMPORTS)]
+    app = make_app()
+    async with app.run_test(size=size) as pilot:
+        await opened(pilot)
+        container.held = asyncio.Event()
+        await pilot.press("d")
+        await until_seen(pilot, "Run the deep checks?", "Takes")
+        await pilot.press("y")
+        await until_seen(pilot, "◌ deep.imports.worker 0 s of at most 2 min 00 s", "0 answered")
+        clock.now += 7
+        await until_seen(pilot, "deep.imports.worker 7 s of at most", "7 s in all", "s Stop")
+        container.held.set()
+        await until_seen(pilot, "✗ not ready", "deep now", "d Deep")
+        app.screen.query_one(CheckList).go_to("check python.imports_worker:speculators")
+        await until_seen(pilot, "import speculators: ModuleNotFoundError", "m Mend", "m build the run's own")
+
+
+async def test_a_deep_check_is_stopped_and_what_it_found_stays(container: FakeContainer, make_app: MakeApp) -> None:
+    container.deep = [("deep.imports.worker", BROKEN), ("deep.imports.server", IMPORTS)]
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot)
+        container.held = asyncio.Event()
+        await pilot.press("d", "y")
+        await until_seen(pilot, "◌ deep.imports.worker")
+        container.held.set()
+        await until_seen(pilot, "✗ The worker's packages import speculators", "d Deep")
+        container.held = asyncio.Event()
+        await pilot.press("d", "y")
+        await until_seen(pilot, "◌ deep.imports.worker")
+        await pilot.press("s")
+        await until_seen(pilot, "✗ The worker's packages import speculators", "d Deep")
+
+
+async def test_a_remedy_shows_what_it_would_do_and_does_it_only_when_confirmed(
+    container: FakeContainer, make_app: MakeApp
+) -> None:
+    container.deep = [("deep.imports.worker", BROKEN)]
+    container.preview = {
+        "token": "t1", "bytes": 3 * GIB, "command": "uv pip install -r lock.txt",
+        "items": [{"what": "writes", "path": "/data/env/abc [red]", "bytes": 3 * GIB}],
+    }  # fmt: skip
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        await pilot.press("d", "y")
+        await until_seen(pilot, "✗ not ready", "deep now")
+        app.screen.query_one(CheckList).go_to("check python.imports_worker:speculators")
+        await until_seen(pilot, "m Mend")
+        await pilot.press("m")
+        await until_seen(pilot, "3.0 GiB  /data/env/abc [red]", "uv pip install -r lock.txt")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, ReadinessScreen), "the dialog to close")
+        assert [token for _, _, token in container.remedies] == [""]
+        await pilot.press("m")
+        await until_seen(pilot, "uv pip install")
+        await pilot.press("y")
+        await until(pilot, lambda: [token for _, _, token in container.remedies] == ["", "", "t1"], "the remedy")
