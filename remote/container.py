@@ -21,9 +21,11 @@ from eagle3.core.launching import launch_request
 from eagle3.core.readiness.wants import with_pythons
 from eagle3.core.records import GpuReport, Probe, RunSummary
 from eagle3.core.spec import RunSpec
+from remote import deepcheck
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
 from remote.bootstrap import check_workspace, shell_path
 from remote.channel import Reply
+from remote.deepcheck import Told
 from remote.errors import EXIT_CODES, ContainerError, LinkError
 from remote.follow import ENDED_STATES, Follower, RowTable, RunNews
 from remote.line import Line, LocalDial, dial_host
@@ -33,7 +35,7 @@ from remote.text import made_plain, plain
 
 __all__ = [
     "EXIT_CODES", "Ask", "Container", "ContainerError", "HostKeyQuestion", "Link", "LinkError", "Output", "RowTable",
-    "RunNews", "SecretQuestion", "Settings",
+    "RunNews", "SecretQuestion", "Settings", "Told",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -41,6 +43,8 @@ T = TypeVar("T")
 READ_LIMIT_S = 30.0
 PROBE_LIMIT_S = 30.0
 FACTS_LIMIT_S = 40.0
+CHECK_LIMIT_S = 60.0
+REMEDY_LIMIT_S = 320.0
 LAUNCH_LIMIT_S = 60.0
 STOP_LIMIT_S = 20.0
 
@@ -148,6 +152,42 @@ class Container:
         clocks = {"now": reply.now, "local_now": time.time(), "round_trip_s": loop.time() - begun}
         facts: dict[str, Any] = made_plain(reply.result)
         return {**facts, **clocks}
+
+    async def deep_check(
+        self, wants: Mapping[str, Any], spec: RunSpec | None = None, *, check_id: str = "", poll_s: float = deepcheck.POLL_S
+    ) -> AsyncIterator[Told]:
+        """Start the deep probes of ``wants`` there and tell what they say as it comes; they go on where the link is lost or
+        nobody listens any more. With ``spec`` the extraction canary runs too. ``check_id``: join that check instead of a new
+        one, or make the start repeatable. Raises ContainerError (busy names the check that runs), LinkError."""
+        await self._keeper.channel(CHECK_LIMIT_S)
+        more = {} if spec is None else {"spec_toml": spec.to_toml()}
+        args = {
+            "workspace": self.workspace, "wants": {**with_pythons(wants, self.python), **more}, "actor": getpass.getuser(),
+            "check_id": check_id or deepcheck.new_check_id(),
+        }  # fmt: skip
+        answer = (await self._call("check_start", args, CHECK_LIMIT_S)).result
+        async for line in self.follow_job(deepcheck.started(answer), poll_s):
+            yield line
+
+    async def follow_job(self, check_id: str, poll_s: float = deepcheck.POLL_S) -> AsyncIterator[Told]:
+        """What a deep check or the build of an environment says, from its beginning to its end."""
+
+        async def call(verb: str, args: dict[str, Any]) -> dict[str, Any]:
+            return (await self._call(verb, args, CHECK_LIMIT_S)).result
+
+        async for line in deepcheck.follow(call, self.workspace, check_id, poll_s):
+            yield line
+
+    async def stop_check(self, check_id: str) -> dict[str, Any]:
+        """End a deep check or a build, with everything that it started."""
+        return (await self._call("check_stop", {"workspace": self.workspace, "check_id": check_id}, CHECK_LIMIT_S)).result
+
+    async def remedy(self, action: str, args: Mapping[str, Any], *, token: str = "") -> dict[str, Any]:
+        """Without ``token`` a preview of a remedy, which changes nothing and holds the token; with it the act itself.
+        See `eagle3.runner.remedies`. Raises ContainerError(usage) where what would be done is not what was shown."""
+        asked = {"workspace": self.workspace, "action": action, "args": dict(args), "preview": not token, "token": token}
+        result: dict[str, Any] = made_plain((await self._call("remedy", asked, REMEDY_LIMIT_S)).result)
+        return result
 
     async def runs(self) -> list[RunSummary]:
         """The runs of the workspace, as the runner derives them at this moment."""

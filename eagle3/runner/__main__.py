@@ -13,7 +13,7 @@ import json
 import os
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import detach, gpu, serve, stop, supervise, verbs
+from eagle3.runner import buildenv, detach, gpu, jobs, serve, stop, supervise, verbs
 from eagle3.runner.errors import VerbError
 
 
@@ -37,6 +37,8 @@ def main(argv: Optional[List[str]] = None) -> int:
     add.add_argument("--detach", action="store_true", help=argparse.SUPPRESS)
     add.add_argument("--ack-fd", type=int, help=argparse.SUPPRESS)
     add.add_argument("--secret-fd", type=int, help=argparse.SUPPRESS)
+    commands.add_parser("job", help=argparse.SUPPRESS).add_argument("folder", type=Path)
+    commands.add_parser("build-env", help=argparse.SUPPRESS).add_argument("plan", type=Path)
     add = commands.add_parser("end", help=argparse.SUPPRESS)
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int, required=True)
@@ -56,6 +58,11 @@ def _run(options: argparse.Namespace) -> int:
         return gpu.nvml_main(options.details)
     if options.command == "supervise":
         return _supervise(options)
+    if options.command == "job":
+        detach.leave()
+        return jobs.watch(options.folder.resolve())
+    if options.command == "build-env":
+        return buildenv.build(options.plan)
     if options.command == "end":
         detach.leave()
         stop.end_unsupervised(options.run_dir.resolve(), options.attempt, options.grace_s)

@@ -1,6 +1,6 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, facts, list, launch, read, stop, gpu, http. Arguments and answers are plain JSON.
+Verbs: hello, probe, facts, list, launch, read, stop, gpu, http, check_start, check_read, check_stop, remedy. Arguments and answers are plain JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from eagle3 import __version__
-from eagle3.runner import gpu, host, increments, rundir, state, vllm
+from eagle3.runner import deepcheck, gpu, host, increments, jobs, remedies, rundir, state, vllm
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
 from eagle3.runner import stop as stopping
@@ -23,7 +23,7 @@ __all__ = ["LIMITS_S", "VerbError", "handle"]
 
 LIMITS_S = {
     "hello": 5.0, "probe": 20.0, "facts": 30.0, "list": 20.0, "launch": 45.0, "read": 30.0, "stop": 20.0, "gpu": 15.0,
-    "http": 60.0,
+    "http": 60.0, "check_start": 30.0, "check_read": 30.0, "check_stop": 45.0, "remedy": 300.0,
 }  # fmt: skip
 """Seconds after which the channel answers that a verb has not answered."""
 
@@ -132,6 +132,32 @@ def _http(args: Args) -> Dict[str, Any]:
     return {"status": status, "text": body.decode("utf-8", "replace"), "took_s": time.monotonic() - begun}
 
 
+def _check_start(args: Args) -> Dict[str, Any]:
+    wants = args["wants"]
+    if not isinstance(wants, dict):
+        raise VerbError("usage", "wants must be an object.")
+    wants = {**wants, "workspace": args["workspace"]}
+    return deepcheck.start(args["workspace"], wants, str(args.get("check_id") or ""), str(args.get("actor") or ""))
+
+
+def _check_read(args: Args) -> Dict[str, Any]:
+    return jobs.read(args["workspace"], args["check_id"], int(args.get("offset") or 0), int(args.get("log_offset") or 0))
+
+
+def _check_stop(args: Args) -> Dict[str, Any]:
+    return jobs.stop(args["workspace"], args["check_id"])
+
+
+def _remedy(args: Args) -> Dict[str, Any]:
+    return remedies.remedy(
+        args["workspace"],
+        str(args["action"]),
+        args.get("args") or {},
+        preview=args.get("preview") is not False,
+        token=str(args.get("token") or ""),
+    )
+
+
 _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "hello": _hello,
     "probe": _probe,
@@ -142,4 +168,8 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "stop": _stop,
     "gpu": _gpu,
     "http": _http,
+    "check_start": _check_start,
+    "check_read": _check_read,
+    "check_stop": _check_stop,
+    "remedy": _remedy,
 }
