@@ -28,7 +28,7 @@ def wants(spec: RunSpec | None, workspace: str, *, urls: Iterable[str] = ()) -> 
     }  # fmt: skip
     if spec is None:
         return asked
-    target, parallel = spec.target, _tensor_parallel(spec.server.args)
+    target, parallel = spec.target, tensor_parallel_of(spec)
     return asked | {
         "pythons": {"worker": spec.worker_python, "server": spec.server_python or spec.worker_python},
         "model": target.model,
@@ -41,7 +41,7 @@ def wants(spec: RunSpec | None, workspace: str, *, urls: Iterable[str] = ()) -> 
         "needs": needs(spec, workspace),
         "port": spec.server.port,
         "speculative": {"method": "eagle3", "num_speculative_tokens": spec.evaluate.num_speculative_tokens},
-        "gpus": parallel if spec.device == "cuda" else 0,
+        "gpus": gpus_of(spec),
     }  # fmt: skip
 
 
@@ -51,12 +51,29 @@ def with_pythons(asked: Mapping[str, Any], default: str) -> dict[str, Any]:
     return {**asked, "pythons": {"worker": worker, "server": asked["pythons"].get("server") or worker}}
 
 
-def _tensor_parallel(args: Iterable[str]) -> int:
-    """GPUs of one vLLM server, as its arguments say."""
-    words = list(args)
+def gpus_of(spec: RunSpec) -> int:
+    """Cards that the run's servers use at once; 0 on a machine without."""
+    return tensor_parallel_of(spec) if spec.device == "cuda" else 0
+
+
+def tensor_parallel_of(spec: RunSpec) -> int:
+    """Cards over which one vLLM server is spread, as its arguments say."""
+    value = _argument(spec, "--tensor-parallel-size", "-tp")
+    return int(value) if value.isdigit() and int(value) > 0 else 1
+
+
+def utilization_of(spec: RunSpec) -> float:
+    """The share of a card's memory that a server takes, as its arguments say; vLLM's own default is 0.9."""
+    try:
+        return float(_argument(spec, "--gpu-memory-utilization") or 0.9)
+    except ValueError:
+        return 0.9
+
+
+def _argument(spec: RunSpec, *names: str) -> str:
+    words = list(spec.server.args)
     for place, word in enumerate(words):
         key, equals, value = word.partition("=")
-        if key in ("--tensor-parallel-size", "-tp"):
-            value = value if equals else (words[place + 1] if place + 1 < len(words) else "")
-            return int(value) if value.isdigit() and int(value) > 0 else 1
-    return 1
+        if key in names:
+            return value if equals else (words[place + 1] if place + 1 < len(words) else "")
+    return ""
