@@ -24,6 +24,7 @@ from tui.checking import Checking
 from tui.formats import one_line
 from tui.keymap import KEYS
 from tui.launching import Launching
+from tui.mending import Mending
 from tui.ports import Connect
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.screens.confirm import Choice, Confirm
@@ -84,6 +85,7 @@ class ConsoleApp(App[None]):
         )
         self.checking = Checking(self)
         self.launching = Launching(self)
+        self.mending = Mending(self)
 
     # --- life
 
@@ -192,16 +194,23 @@ class ConsoleApp(App[None]):
         self.launching.checked(message.spec_hash)
         self.present()
 
-    def on_deep_doing(self, message: messages.DeepDoing) -> None:
+    def on_job_doing(self, message: messages.JobDoing) -> None:
         self.checking.take_doing(message)
         self.present()
+
+    def on_deep_joined(self, message: messages.DeepJoined) -> None:
+        self.tell(f"A deep check runs there already ({message.job}); it is listened to.", "warning")
 
     def on_deep_ended(self, message: messages.DeepEnded) -> None:
         self.checking.take_deep_ended(message)
         self.present()
 
     def on_remedy_answered(self, message: messages.RemedyAnswered) -> None:
-        self.checking.take_remedy(message)
+        self.mending.answered(message)
+        self.present()
+
+    def on_build_ended(self, message: messages.BuildEnded) -> None:
+        self.mending.build_ended(message)
         self.present()
 
     def on_report_read(self, message: messages.ReportRead) -> None:

@@ -75,14 +75,16 @@ async def check(talk: Talk, judged: Judged, deep: bool, as_markdown: bool) -> in
 async def _deep(talk: Talk, spec: RunSpec, facts: dict[str, Any]) -> None:
     """Add the deep facts as they come; each section is told when it begins and judged when it has answered."""
     begun = time.monotonic()
-    async for section, value in talk.container.deep_check(wants(spec, spec.workspace)):
-        if section == "doing":
-            limit = value.get("limit_s")
-            words = f"{one_line(str(value.get('section', '')), 80)}…"
-            talk.aside(f"◌ {words} (at most {duration_label(limit)})" if isinstance(limit, (int, float)) else f"◌ {words}")
-            continue
-        facts[section] = value
-        talk.aside(section_line(talk, spec, section, value, time.monotonic() - begun))
+    async for line in talk.container.deep_check(wants(spec, spec.workspace), spec):
+        if line.section and line.facts is not None:
+            facts[line.section] = line.facts
+            talk.aside(section_line(talk, spec, line.section, line.facts, time.monotonic() - begun))
+        elif line.section:
+            limit = line.more.get("limit_s")
+            most = f" (at most {duration_label(limit)})" if isinstance(limit, (int, float)) else ""
+            talk.aside(f"◌ {one_line(line.section, 80)}…{most}")
+        elif line.text:
+            talk.aside(f"▲ {one_line(line.text)}")
 
 
 def section_line(talk: Talk, spec: RunSpec, section: str, value: Mapping[str, Any], elapsed_s: float) -> str:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from eagle3.core.presets import SpecError
 from eagle3.core.readiness.judge import judge
-from eagle3.core.readiness.report import Action, Check, Report
+from eagle3.core.readiness.report import Check, Report
 from eagle3.core.readiness.words import markdown
 from eagle3.core.spec import RunSpec
 from tui import messages, plan
-from tui.formats import bytes_label, one_line
 from tui.readiness import OLD_S, Deep, Readiness, sections_of
 from tui.screens.confirm import Choice, Confirm
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 VIEWS_KEPT = 12
 """Specs whose readiness is kept at hand; each keystroke in the Launch form makes another spec."""
-ITEMS_SHOWN = 8
-"""Things that the preview of a remedy names one by one."""
 RETRY_S = 30.0
 """Seconds before something that brought no answer is asked again without being told to."""
 
@@ -47,7 +44,6 @@ class Checking:
         self._views: dict[str, Readiness] = {}
         self.picked: dict[str, str] = {}
         self._settling = ("", 0.0)
-        self._mending: tuple[Readiness, Check, Action] | None = None
 
     # --- what is looked at
 
@@ -105,7 +101,7 @@ class Checking:
         """A deep check, after a confirmation that says what it costs the machine."""
         app = self._app
         if (busy := self.deep_view()) is not None:
-            app.tell(f"A deep check is under way for {busy.spec.size} on {busy.host}; s stops it.", "warning")
+            app.tell(f"A deep check or a build is under way for the {busy.spec.size}; s stops it.", "warning")
             return
         sections = sections_of(checks) if checks is not None else ()
         rows = [
@@ -126,13 +122,14 @@ class Checking:
         app.ask_once(Confirm("Run the deep checks?", rows, buttons, "It goes on when the link drops; s stops it."), answered)
 
     def deep_view(self) -> Readiness | None:
-        """The view whose deep check is under way."""
+        """The view whose deep check, or build of an environment, is under way."""
         return next((view for view in self._views.values() if view.deep is not None), None)
 
     def stop_deep(self) -> None:
+        """Stop the deep check or the build under way."""
         if (view := self.deep_view()) is not None and view.deep is not None and not view.deep.stopping:
             view.deep = replace(view.deep, stopping=True)
-            self._app.session.stop_deep_check()
+            self._app.session.stop_job()
             self._app.present()
 
     def keep_fresh(self, view: Readiness, settle_s: float = 0.0) -> None:
@@ -163,10 +160,11 @@ class Checking:
         if (view := self._views.get(message.spec_hash)) is not None:
             view.asking, view.problem = None, message.problem
 
-    def take_doing(self, message: messages.DeepDoing) -> None:
+    def take_doing(self, message: messages.JobDoing) -> None:
         view = self._views.get(message.spec_hash)
-        if view is not None and view.deep is not None:
-            view.deep = replace(view.deep, doing=message.section, since=self._app.clock(), limit_s=message.limit_s)
+        if view is not None:
+            now = self._app.clock()
+            view.deep = replace(view.deep or Deep(now), doing=message.doing, since=now, limit_s=message.limit_s)
 
     def take_deep_ended(self, message: messages.DeepEnded) -> None:
         view = self._views.get(message.spec_hash)
@@ -174,6 +172,7 @@ class Checking:
             return
         stopped = view.deep is not None and view.deep.stopping
         view.deep, view.problem = None, "" if stopped else message.problem
+        self._app.tell("The deep check was stopped." if stopped else message.problem or "The deep check has ended.")
         # A check that was stopped has skipped the rest; one that broke off owes an answer for it.
         view.deep_ended = not stopped
         if view.facts:
@@ -184,42 +183,6 @@ class Checking:
         catalog = self._app.catalog
         if catalog is not None and view.report is not None and view.light_at is not None:
             catalog.save_report(view.host, view.spec.workspace, view.spec.hash, view.report, view.ages, view.light_at)
-
-    # --- remedies
-
-    def mend(self, view: Readiness, check: Check) -> None:
-        """Ask what the remedy of a check would do; nothing is done before that is shown and confirmed."""
-        if check.action is None:
-            self._app.tell(check.remedy or "The console has no remedy for this check.")
-        elif self._mending is None:
-            self._mending = (view, check, check.action)
-            self._app.session.remedy(view.spec, check.id, check.action)
-            self._app.tell(f"Asking what '{check.action.label or check.action.verb}' would do…")
-
-    def take_remedy(self, message: messages.RemedyAnswered) -> None:
-        mending, self._mending = self._mending, None
-        if mending is None:
-            return
-        view, check, action = mending
-        if not message.preview:
-            self._app.tell(str(message.answer.get("text") or "The remedy was carried out."))
-            self.ask(view, [check])
-            return
-        token = str(message.answer.get("token") or "")
-        rows = preview_rows(message.answer)
-        label = action.label or action.verb
-        if not token:
-            self._app.tell(str(message.answer.get("text") or "There is nothing to do."))
-            return
-        buttons = [Choice("do", "y", label, danger=True), Choice("", "escape", "Cancel", default=True)]
-
-        def answered(answer: str | None) -> None:
-            if answer:
-                self._mending = mending
-                self._app.session.remedy(view.spec, check.id, action, token=token)
-                self._app.tell(f"{label}…")
-
-        self._app.ask_once(Confirm(f"{label}?", rows, buttons, action.confirm), answered)
 
     # --- taking away
 
@@ -237,25 +200,6 @@ class Checking:
         elif check.remedy:
             self._app.copy_to_clipboard(check.remedy)
             self._app.tell("Copied the remedy.")
-
-
-def preview_rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a remedy would do, in rows: each thing with its size, and the sum."""
-    items = [item for item in answer.get("items") or () if isinstance(item, Mapping)]
-    rows = [(one_line(str(item.get("what") or ""), 20), _item_words(item)) for item in items[:ITEMS_SHOWN]]
-    if len(items) > ITEMS_SHOWN:
-        rows.append(("…", f"{len(items) - ITEMS_SHOWN} more"))
-    if isinstance(total := answer.get("bytes"), (int, float)):
-        rows.append(("Frees", bytes_label(total)))
-    if command := answer.get("command"):
-        rows.append(("Runs", one_line(str(command), 300)))
-    return rows or [("Does", one_line(str(answer.get("text") or "–"), 300))]
-
-
-def _item_words(item: Mapping[str, Any]) -> str:
-    words = one_line(str(item.get("path") or item.get("text") or ""), 200)
-    size = item.get("bytes")
-    return f"{bytes_label(size)}  {words}" if isinstance(size, (int, float)) else words
 
 
 def export_report(report: Report, base: Path) -> list[Path]:

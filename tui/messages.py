@@ -100,12 +100,20 @@ class CheckEnded(Message):
         self.spec_hash, self.problem = spec_hash, problem
 
 
-class DeepDoing(Message):
-    """The deep check works at ``section`` now, which may take ``limit_s`` seconds (None: not known)."""
+class JobDoing(Message):
+    """A deep check works at a section now, or a build at a step, which may take ``limit_s`` seconds (None: not known)."""
 
-    def __init__(self, spec_hash: str, section: str, limit_s: float | None) -> None:
+    def __init__(self, spec_hash: str, doing: str, limit_s: float | None) -> None:
         super().__init__()
-        self.spec_hash, self.section, self.limit_s = spec_hash, section, limit_s
+        self.spec_hash, self.doing, self.limit_s = spec_hash, doing, limit_s
+
+
+class DeepJoined(Message):
+    """A deep check ran there already: what it says is told, and nothing was started."""
+
+    def __init__(self, spec_hash: str, job: str) -> None:
+        super().__init__()
+        self.spec_hash, self.job = spec_hash, job
 
 
 class DeepEnded(Message):
@@ -116,12 +124,21 @@ class DeepEnded(Message):
         self.spec_hash, self.problem = spec_hash, problem
 
 
-class RemedyAnswered(Message):
-    """What a remedy would do (``preview``), or what it did. ``check_id`` is the check that offered it."""
+class BuildEnded(Message):
+    """The building of an environment came to its end; ``problem`` is one sentence where it is not whole."""
 
-    def __init__(self, spec_hash: str, check_id: str, answer: Mapping[str, Any], preview: bool) -> None:
+    def __init__(self, spec_hash: str, problem: str = "") -> None:
         super().__init__()
-        self.spec_hash, self.check_id, self.answer, self.preview = spec_hash, check_id, answer, preview
+        self.spec_hash, self.problem = spec_hash, problem
+
+
+class RemedyAnswered(Message):
+    """What a remedy would do (``preview``), or what it did: ``answer``, None where there is only a ``problem``. ``check_id``
+    is the check that offered it."""
+
+    def __init__(self, check_id: str, answer: Mapping[str, Any] | None, problem: str, preview: bool) -> None:
+        super().__init__()
+        self.check_id, self.answer, self.problem, self.preview = check_id, answer, problem, preview
 
 
 class ReportRead(Message):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
 from textual.message import Message
@@ -22,7 +23,7 @@ from remote.ask import Ask
 from remote.errors import ContainerError, LinkError
 from tui import messages
 from tui.formats import one_line
-from tui.ports import Connect, ContainerPort, LinkView, StopMode
+from tui.ports import Connect, ContainerPort, LinkView, StopMode, ToldView
 from tui.state import LinkState
 
 FOLLOW_S = 1.0
@@ -61,6 +62,7 @@ class Session:
         self._opened = asyncio.Event()
         self._wake = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._job = ""
 
     def start(self) -> None:
         """Connect, and go on probing for as long as the console lives."""
@@ -102,11 +104,11 @@ class Session:
 
     def deep_check(self, spec: RunSpec, sections: Sequence[str] = ()) -> None:
         """Run the deep probes for ``spec``, or only some sections; what they find is told as it comes."""
-        self._spawn("Deep check", self._deep_check(spec, sections))
+        self._spawn("Deep check", self._deep_check(spec, sections, f"deep-{secrets.token_hex(6)}"))
 
-    def stop_deep_check(self) -> None:
-        """Stop the deep check under way; what it has found stays."""
-        self._spawn("Stopping the deep check", self._stop_deep_check())
+    def stop_job(self) -> None:
+        """Stop the deep check or the build under way; what it has done stays."""
+        self._spawn("Stopping", self._stop_job())
 
     def remedy(self, spec: RunSpec, check_id: str, action: Action, *, token: str = "") -> None:
         """Ask what a remedy would do, or with the ``token`` of such an answer, do it."""
@@ -213,36 +215,70 @@ class Session:
             # Whatever happens: somebody may wait for the end of it.
             self._post(messages.CheckEnded(spec.hash, problem))
 
-    async def _deep_check(self, spec: RunSpec, sections: Sequence[str]) -> None:
+    async def _deep_check(self, spec: RunSpec, sections: Sequence[str], check_id: str) -> None:
+        asked = wants(spec, spec.workspace) | ({"sections": list(sections)} if sections else {})
         problem = "the deep check was given up."
         try:
             container = await self._ready()
-            async for section, value in container.deep_check(_wants(spec, sections)):
-                if section == "doing":
-                    self._post(messages.DeepDoing(spec.hash, str(value.get("section", "")), value.get("limit_s")))
-                else:
-                    self._post(messages.FactsArrived(spec.hash, {section: value}, self._clock()))
-            problem = ""
+            self._job = check_id
+            try:
+                problem = await self._tell_job(spec, container.deep_check(asked, spec, check_id=check_id))
+            except ContainerError as error:
+                if error.code != "busy" or not error.detail:
+                    raise
+                # One that runs there already, of this console before it was closed or of somebody else: listen to it.
+                self._job = error.detail
+                self._post(messages.DeepJoined(spec.hash, error.detail))
+                problem = await self._tell_job(spec, container.follow_job(error.detail))
         except (LinkError, ContainerError) as error:
             problem = sentence(error)
         finally:
             self._post(messages.DeepEnded(spec.hash, problem))
 
-    async def _stop_deep_check(self) -> None:
+    async def _tell_job(self, spec: RunSpec, lines: AsyncIterator[ToldView]) -> str:
+        """Tell what a job says; returns its last word of its own, which is why it did not come to its end."""
+        said = ""
+        async for line in lines:
+            if line.section and line.facts is not None:
+                self._post(messages.FactsArrived(spec.hash, {line.section: line.facts}, self._clock()))
+            elif line.section or line.more.get("doing"):
+                limit = line.more.get("limit_s")
+                doing = line.section or str(line.more["doing"])
+                self._post(messages.JobDoing(spec.hash, doing, limit if isinstance(limit, (int, float)) else None))
+            elif line.text:
+                said = line.text
+        return said
+
+    async def _stop_job(self) -> None:
         container = await self._ready()
         try:
-            await container.stop_deep_check()
+            await container.stop_check(self._job)
         except (LinkError, ContainerError) as error:
-            self._post(messages.AskFailed("Stopping the deep check", sentence(error)))
+            self._post(messages.AskFailed(f"Stopping {self._job}", sentence(error)))
 
     async def _remedy(self, spec: RunSpec, check_id: str, action: Action, token: str) -> None:
-        container = await self._ready()
+        answer: dict[str, Any] | None = None
+        problem = ""
         try:
-            answer = await container.remedy(action.verb, action.args, preview=not token, token=token)
+            container = await self._ready()
+            answer = await container.remedy(action.verb, action.args, token=token)
         except (LinkError, ContainerError) as error:
-            self._post(messages.AskFailed(f"The remedy of {one_line(check_id, 100)}", sentence(error)))
-        else:
-            self._post(messages.RemedyAnswered(spec.hash, check_id, answer, not token))
+            problem = sentence(error)
+        finally:
+            self._post(messages.RemedyAnswered(check_id, answer, problem, not token))
+        if answer and (job := str(answer.get("check_id") or "")) and token:
+            await self._follow_build(spec, job)
+
+    async def _follow_build(self, spec: RunSpec, job: str) -> None:
+        container = await self._ready()
+        self._job, problem = job, "the build was left alone; it goes on."
+        self._post(messages.JobDoing(spec.hash, "building", None))
+        try:
+            problem = await self._tell_job(spec, container.follow_job(job))
+        except (LinkError, ContainerError) as error:
+            problem = sentence(error)
+        finally:
+            self._post(messages.BuildEnded(spec.hash, problem))
 
     async def _read_report(self, run_id: str) -> None:
         container = await self._ready()
@@ -293,9 +329,3 @@ class Session:
         else:
             self._post(messages.Stopping(run_id, mode))
             self._wake.set()
-
-
-def _wants(spec: RunSpec, sections: Sequence[str]) -> dict[str, Any]:
-    """What is asked in the container for ``spec``: everything, or only ``sections``."""
-    asked = wants(spec, spec.workspace)
-    return {**asked, "sections": list(sections)} if sections else asked

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from textual.widgets import Select
 
+from eagle3.core.readiness.report import Action
 from remote.errors import ContainerError
 from tests.tui.conftest import Clock, MakeApp
 from tests.tui.support.container import FakeContainer
@@ -168,9 +169,15 @@ async def test_the_screen_is_exported_with_its_report(
         await opened(pilot)
         await pilot.press("e")
         await until_seen(pilot, "Wrote")
-    [picture], [data], [words] = (list(tmp_path.glob(f"eagle3-readiness-*.{kind}")) for kind in ("svg", "json", "md"))
-    assert "<svg" in picture.read_text() and words.read_text().startswith("## Readiness of box: not ready")
-    assert json.loads(data.read_text())["first_fix"] == "host.memory"
+    picture, data, words = exported(tmp_path)
+    assert "<svg" in picture and words.startswith("## Readiness of box: not ready")
+    assert json.loads(data)["first_fix"] == "host.memory"
+
+
+def exported(folder: Path) -> tuple[str, ...]:
+    """The picture, the JSON and the Markdown that one export has left."""
+    [*files] = sorted(folder.glob("eagle3-readiness-*"), key=lambda path: (".svg", ".json", ".md").index(path.suffix))
+    return tuple(path.read_text() for path in files)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -274,27 +281,89 @@ async def test_a_deep_check_is_stopped_and_what_it_found_stays(container: FakeCo
         await until_seen(pilot, "✗ The worker's packages import speculators", "d Deep")
 
 
+async def broken_imports(pilot: Any, container: FakeContainer) -> None:
+    """The cursor on a failing import, which offers to build an environment."""
+    container.deep = [("deep.imports.worker", BROKEN)]
+    await opened(pilot)
+    await pilot.press("d", "y")
+    await until_seen(pilot, "✗ not ready", "deep now")
+    pilot.app.screen.query_one(CheckList).go_to("check python.imports_worker:speculators")
+    await until_seen(pilot, "m Mend")
+
+
 async def test_a_remedy_shows_what_it_would_do_and_does_it_only_when_confirmed(
     container: FakeContainer, make_app: MakeApp
 ) -> None:
-    container.deep = [("deep.imports.worker", BROKEN)]
-    container.preview = {
-        "token": "t1", "bytes": 3 * GIB, "command": "uv pip install -r lock.txt",
-        "items": [{"what": "writes", "path": "/data/env/abc [red]", "bytes": 3 * GIB}],
-    }  # fmt: skip
-    app = make_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await opened(pilot)
-        await pilot.press("d", "y")
-        await until_seen(pilot, "✗ not ready", "deep now")
-        app.screen.query_one(CheckList).go_to("check python.imports_worker:speculators")
-        await until_seen(pilot, "m Mend")
+    item = {"folder": "/data/env/abc [red]", "python": "/data/env/abc/bin/python", "commands": [["uv", "pip", "install", "x"]]}
+    container.preview = lambda args: {"token": "t1", "items": [item], "refused": [], "text": "an environment"}
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await broken_imports(pilot, container)
         await pilot.press("m")
-        await until_seen(pilot, "3.0 GiB  /data/env/abc [red]", "uv pip install -r lock.txt")
+        await until_seen(pilot, "/data/env/abc [red]", "uv pip install x")
         await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, ReadinessScreen), "the dialog to close")
-        assert [token for _, _, token in container.remedies] == [""]
+        await until(pilot, lambda: isinstance(pilot.app.screen, ReadinessScreen), "the dialog to close")
+        assert container.remedies == [("build_env", {"what": "worker"}, "")]
+        asked = len(container.asked)
         await pilot.press("m")
         await until_seen(pilot, "uv pip install")
         await pilot.press("y")
         await until(pilot, lambda: [token for _, _, token in container.remedies] == ["", "", "t1"], "the remedy")
+        await until_seen(pilot, "Run the deep checks?", "deep.imports.worker")
+        await pilot.press("y")
+        await until(pilot, lambda: len(container.asked) == asked + 1, "the check that offered it")
+        assert container.asked[-1][1] == ("deep", "deep.imports.worker")
+
+
+async def test_a_built_environment_is_followed_and_can_be_launched_with(container: FakeContainer, make_app: MakeApp) -> None:
+    item = {"folder": "/data/env/abc", "python": "/data/env/abc/bin/python", "commands": ["python -m venv /data/env/abc"]}
+    container.preview = lambda args: {"token": "t1", "items": [item], "refused": [], "text": "an environment"}
+
+    async def act(action: str, args: Any, *, token: str = "") -> dict[str, Any]:
+        return {"done": [item], "text": "started", "check_id": "build-1"} if token else container.preview(args)
+
+    container.remedy = act  # type: ignore[method-assign]
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await broken_imports(pilot, container)
+        container.deep = []
+        await pilot.press("m")
+        await until_seen(pilot, "Runs", "python -m venv")
+        await pilot.press("y")
+        await until_seen(pilot, "The environment is built: launch with it?", "/data/env/abc/bin/python")
+        await pilot.press("y")
+        await until(pilot, lambda: app.choices.worker_python == "/data/env/abc/bin/python", "Launch to take it")
+        assert container.jobs[-1] == "build-1"
+
+
+async def test_a_deep_check_that_runs_there_already_is_listened_to(container: FakeContainer, make_app: MakeApp) -> None:
+    container.running_job = "deep-of-yesterday"
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await broken_imports(pilot, container)
+        assert container.jobs == ["deep-of-yesterday"]
+
+
+async def test_what_to_delete_is_picked_by_size_and_only_that_is_deleted(container: FakeContainer, make_app: MakeApp) -> None:
+    sizes = {"/w/runs/a/states": 3 * GIB, "/w/runs/b/states": GIB}
+    tokens: list[str] = []
+
+    def preview(args: dict[str, Any]) -> dict[str, Any]:
+        tokens.append(" ".join(args["paths"]))
+        items = [{"path": path, "bytes": sizes[path], "files": 7} for path in args["paths"]]
+        return {"token": tokens[-1], "items": items, "refused": [], "text": ""}
+
+    container.preview = preview
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        action = Action(verb="delete", args={"paths": list(sizes)}, label="choose what to delete")
+        view = app.checking.current()[0]
+        assert view is not None and view.report is not None
+        app.mending.preview(view, view.report.checks[0].model_copy(update={"action": action}))
+        await until_seen(pilot, "3.0 GiB  /w/runs/a/states", "1.0 GiB  /w/runs/b/states", "Nothing is picked")
+        await pilot.press("d")
+        await pilot.press("down", "space")
+        await until_seen(pilot, "1 picked, 1.0 GiB")
+        await pilot.press("d")
+        await until(pilot, lambda: len(container.remedies) == 3, "the deletion")
+        picked = "/w/runs/b/states"
+        assert container.remedies[1:] == [("delete", {"paths": [picked]}, ""), ("delete", {"paths": [picked]}, picked)]

@@ -70,11 +70,12 @@ def doing_text(view: Readiness | None, console: Console, now: float) -> Text:
 def deep_text(deep: Deep, now: float) -> Text:
     """ "◌ deep.canary 12 s of at most 2 min 00 s · 5 answered · 1 min 02 s in all"."""
     if deep.stopping:
-        return Text("◌ the deep check is being stopped…", WARN)
+        return Text("◌ being stopped…", WARN)
     words = f"{one_line(deep.doing, 60)} {duration_label(now - deep.since)}" if deep.doing else "starting"
     if deep.doing and deep.limit_s is not None:
         words += f" of at most {duration_label(deep.limit_s)}"
-    return Text(f"◌ {words} · {deep.done} answered · {duration_label(now - deep.began)} in all", ACCENT)
+    answered = f" · {deep.done} answered" if deep.doing.startswith("deep.") else ""
+    return Text(f"◌ {words}{answered} · {duration_label(now - deep.began)} in all", ACCENT)
 
 
 def busy_checks(view: Readiness | None) -> frozenset[str]:
@@ -262,7 +263,7 @@ class ReadinessScreen(ConsoleScreen):
     def action_mend(self) -> None:
         view, row = self._row()
         if view is not None and row is not None and row.check is not None:
-            self._checking.mend(view, row.check)
+            self.console_app.mending.preview(view, row.check)
 
     def action_copy(self) -> None:
         view, _ = self._row()

@@ -36,14 +36,13 @@ def _place_of(row: Row, rows: list[Row]) -> int | None:
     """Where ``row`` is now: itself, else another finding of the same check (a failing package that imports again), else
     its group."""
     kind = row.check.kind if row.check else None
-    for fits in (
-        lambda other: other.key == row.key,
-        lambda other: kind is not None and other.check is not None and other.check.kind == kind,
-        lambda other: other.check is None and other.group == row.group,
-    ):
-        if (at := next((n for n, other in enumerate(rows) if fits(other)), None)) is not None:
-            return at
-    return None
+    for number, other in enumerate(rows):
+        if other.key == row.key:
+            return number
+    for number, other in enumerate(rows):
+        if kind is not None and other.check is not None and other.check.kind == kind:
+            return number
+    return next((number for number, other in enumerate(rows) if other.check is None and other.group == row.group), None)
 
 
 class CheckList(OptionList):

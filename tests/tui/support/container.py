@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from eagle3.core.records import Disk, Event, Gpu, GpuReport, MetricRow, Probe, Progress, Result, RunSummary, VllmServer
 from eagle3.core.spec import RunSpec
 from remote.ask import Ask
+from remote.deepcheck import Told
 from remote.errors import ContainerError, LinkError
 from tests.tui.support.facts import facts
 from tests.tui.support.folders import NOW, write_run
@@ -76,9 +77,11 @@ class FakeContainer:
         self.asked: list[tuple[dict[str, Any], tuple[str, ...]]] = []
         self.held: asyncio.Event | None = None
         self.deep: list[tuple[str, dict[str, Any]]] = []
-        self.deep_stopped = asyncio.Event()
+        self.job_stopped = asyncio.Event()
+        self.jobs: list[str] = []
+        self.running_job = ""
         self.remedies: list[tuple[str, dict[str, Any], str]] = []
-        self.preview: dict[str, Any] = {}
+        self.preview: Callable[[dict[str, Any]], dict[str, Any]] = lambda args: {"items": [], "refused": [], "text": ""}
         self.stops: list[tuple[str, str]] = []
         self.opened = 0
         self.closed = 0
@@ -212,27 +215,39 @@ class FakeContainer:
                 return
             await asyncio.sleep(0.05)
 
-    async def deep_check(self, wants: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """What ``deep`` holds, each after the container was told to go on."""
-        self.asked.append((dict(wants), ("deep",)))
-        self.deep_stopped.clear()
+    async def deep_check(
+        self, wants: Mapping[str, Any], spec: RunSpec | None = None, *, check_id: str = ""
+    ) -> AsyncIterator[Told]:
+        """What ``deep`` holds; with ``held`` not before that is set, or until it is stopped."""
+        self.asked.append((dict(wants), ("deep", *wants.get("sections", ()))))
+        if self.running_job:
+            raise ContainerError("busy", "A deep check runs in this workspace already.", "Wait.", self.running_job)
+        async for line in self.follow_job(check_id):
+            yield line
+
+    async def follow_job(self, check_id: str) -> AsyncIterator[Told]:
+        self.jobs.append(check_id)
+        self.job_stopped.clear()
         for section, value in self.deep:
-            yield "doing", {"section": section, "limit_s": 120.0}
+            yield Told(section, more={"doing": section, "limit_s": 120.0})
             if self.held is not None:
-                waits = [asyncio.create_task(event.wait()) for event in (self.held, self.deep_stopped)]
+                waits = [asyncio.create_task(event.wait()) for event in (self.held, self.job_stopped)]
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 for task in waits:
                     task.cancel()
-                if self.deep_stopped.is_set():
-                    return
+            if self.job_stopped.is_set():
+                yield Told(text="It was stopped.")
+                return
             self._check()
-            yield section, copy.deepcopy(value)
+            yield Told(section, copy.deepcopy(value))
 
-    async def stop_deep_check(self) -> None:
+    async def stop_check(self, check_id: str) -> dict[str, Any]:
         self._check()
-        self.deep_stopped.set()
+        self.job_stopped.set()
+        return {"check_id": check_id}
 
-    async def remedy(self, action: str, args: Mapping[str, Any], *, preview: bool = True, token: str = "") -> dict[str, Any]:
+    async def remedy(self, action: str, args: Mapping[str, Any], *, token: str = "") -> dict[str, Any]:
+        """A preview out of ``preview`` (called with the arguments), or the act."""
         self._check()
         self.remedies.append((action, dict(args), token))
-        return dict(self.preview) if preview else {"text": "Done."}
+        return {"done": [], "left": [], "text": "It is done."} if token else self.preview(dict(args))

@@ -76,6 +76,6 @@ def _build(side: str) -> Action | None:
     if side != "worker":
         return None
     return Action(
-        verb="remedy", args={"action": "build_env", "args": {"what": "worker"}}, label="build the run's own environment",
+        verb="build_env", args={"what": "worker"}, label="build the run's own environment",
         confirm="Build a new environment in the workspace, beside those that are in use? It takes minutes and about 3 GB.",
     )  # fmt: skip

@@ -50,7 +50,7 @@ def round_trip(facts: Facts, context: Context) -> Iterable[Finding]:
 
 
 @check(
-    "model.template", title="The chat template can be built on",
+    "model.template_renders", title="The chat template can be built on",
     why="Answers are located by what the template puts before them; one that rewrites history moves them.",
     catches="SpecForge#885 mask boundary shifted; a base model without a template; one that ignores the invitation",
     proof="real here: templates that are missing, that drop earlier answers, that raise, that give no invitation",

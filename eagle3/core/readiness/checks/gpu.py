@@ -180,8 +180,8 @@ def holders(facts: Facts, context: Context) -> Iterator[Finding]:
                 f"({process['name'][:60]})",
                 "End it: it is left over from that run.", str(pid), title,
                 action=Action(
-                    verb="free_gpu", args={"pid": pid, "start_ticks": process.get("start_ticks"), "run_id": process["run_id"]},
-                    label=f"end process {pid}", confirm=f"End process {pid}, left over from run {process['run_id']}?",
+                    verb="free_gpu", args={"pids": [pid]}, label=f"end process {pid}",
+                    confirm=f"End process {pid}, left over from run {process['run_id']}?",
                     command=f"kill {pid}",
                 ),
             )  # fmt: skip
