@@ -1,4 +1,4 @@
-"""The command line in the container: ``eagle3 run|resume|stop|status|ls|spec|target``. Thin: it asks the runner.
+"""The command line in the container: ``eagle3 check|run|resume|stop|status|ls|spec|target``. Thin: it asks the runner.
 
 Exit codes: 0 fine, 1 a run failed, 2 wrong usage. Nothing here imports torch; the worker does, in its own process.
 """
@@ -10,6 +10,7 @@ import json
 import secrets
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,6 +65,35 @@ def from_here(field: str, value: Any) -> Any:
     if field in PATH_FIELDS and isinstance(value, str) and not value.startswith("~") and Path(value).exists():
         return str(Path(value).absolute())
     return value
+
+
+@app.command()
+def check(
+    size: Size = "pilot",
+    target: Target = "smollm2-135m",
+    machine: Machine = "cpu",
+    overrides: Overrides = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    deep: Annotated[bool, typer.Option("--deep", help="run the heavy probes too: minutes; progress on stderr")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown")] = False,
+    as_json: Json = False,
+) -> None:
+    """Whether a run can be started here: every check with its evidence and what to do. Exit code 1 where not."""
+    from eagle3 import checking
+    from eagle3.core.readiness import words
+
+    spec = spec_of(size, target, machine, overrides, as_json=as_json, workspace=workspace)
+    asking = partial(ask, as_json=as_json)
+    facts = checking.light(spec, asking)
+    if deep:
+        facts |= checking.deep(spec, asking, f"deep-{secrets.token_hex(6)}", partial(typer.echo, err=True))
+    report = checking.judged(facts, spec, with_deep=deep)
+    if as_json:
+        typer.echo(report.model_dump_json())
+    else:
+        typer.echo(words.markdown(report).rstrip() if markdown else "\n".join(words.lines(report)))
+    if report.verdict == "not ready":
+        raise typer.Exit(EXIT_FAILED)
 
 
 @app.command()
@@ -183,6 +213,13 @@ def work(run_dir: Path) -> None:
 
 def start(workspace: str, run_id: str, spec: RunSpec, *, resume: bool, detach: bool, as_json: bool) -> None:
     """Launch or resume through the runner, then follow."""
+    from eagle3 import checking
+
+    report = None
+    if not resume:
+        # The run keeps what it was started under; whether that is good enough is for those who ask `eagle3 check`.
+        report = checking.judged(checking.light(spec, partial(ask, as_json=as_json)), spec, with_deep=False)
+        typer.echo(f"{report.verdict}: {report.verdict_text}", err=True)
     # The worker must find this very package, installed or not.
     home = str(Path(__file__).resolve().parent.parent)
     request = {
@@ -190,7 +227,7 @@ def start(workspace: str, run_id: str, spec: RunSpec, *, resume: bool, detach: b
         "run_id": run_id,
         "spec_toml": spec.to_toml(),
         "launch": launch_request(spec, default_python=sys.executable, pythonpath=home),
-        "report": None,
+        "report": report.model_dump(mode="json") if report else None,
         "actor": actor(),
         "resume": resume,
     }

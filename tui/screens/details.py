@@ -13,12 +13,15 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS, WRONG, check_line
+from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS, WRONG, check_line, worst_first
 from tui.formats import clean_line, one_line
 from tui.state import RunView
 from tui.themes.palette import BAD, CHECK_COLOURS, MUTED, TEXT, WARN
 from tui.widgets.events import LEVELS
 from tui.widgets.headline import failure_words, figures_line
+
+NAMED = 5
+"""Checks of the report that are named one by one."""
 
 
 def rounded(value: Any) -> Any:
@@ -58,9 +61,11 @@ def details_text(view: RunView) -> Text:
         taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(report.as_of))
         text.append(f"  {symbol} {report.verdict}", colour)
         text.append(f" as of {taken}, {'deep' if report.deep else 'light'} checks (report.json)\n", MUTED)
-        for check in report.checks:
-            if check.status in WRONG:
-                text.append(f"  {check_line(check)}\n", MUTED)
+        wrong = worst_first([check for check in report.checks if check.status in WRONG])
+        for check in wrong[:NAMED]:
+            text.append(f"  {check_line(check)}\n", MUTED)
+        if len(wrong) > NAMED:
+            text.append(f"  … {len(wrong) - NAMED} more to look at\n", MUTED)
     else:
         text.append(f"  {view.report_words or 'asking…'}\n", MUTED)
     text.append("\n")

@@ -87,11 +87,15 @@ def lines(report: Report, *, only_wrong: bool = False) -> list[str]:
         if not shown:
             continue
         out.append(f"\n{group}")
-        width = max(len(one_line(check.id, 100)) for check in shown)
+        idle = [check for check in shown if check.deep and check.status == "skipped" and not report.deep]
+        shown = [check for check in shown if check not in idle]
+        width = max((len(one_line(check.id, 100)) for check in shown), default=0)
         for check in shown:
             out.append(f"  {check_line(check, width)}")
             if check.status in WRONG and (remedy := remedy_words(check)):
-                out.append(f"{'':<{width + 14}}→ {remedy}")
+                out.append(f"{'':<{width + 15}}→ {remedy}")
+        if idle:
+            out.append(f"  – {len(idle)} deep check{'s' if len(idle) > 1 else ''} not run")
     return out
 
 

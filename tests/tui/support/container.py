@@ -154,7 +154,8 @@ class FakeContainer:
 
     async def read_text(self, run_id: str, *names: str) -> dict[str, str | None]:
         self._check()
-        return {name: (self.root / run_id / name).read_text() for name in names}
+        files = {name: self.root / run_id / name for name in names}
+        return {name: path.read_text() if path.exists() else None for name, path in files.items()}
 
     async def facts(self, wants: Mapping[str, Any], sections: Sequence[str] | None = None) -> dict[str, Any]:
         """What ``known`` holds; with ``held`` not before that is set."""
@@ -177,7 +178,9 @@ class FakeContainer:
         if resume:
             self.update(run_id, state="running", attempt=2, ended_at=None)
         elif not already:
-            write_run(self.root, run_id, steps=3)
+            run = write_run(self.root, run_id, steps=3)
+            if report is not None:
+                (run / "report.json").write_text(json.dumps(report))
         if self.lost_launches:
             self.lost_launches -= 1
             raise LinkError("lost", "The connection was lost.")
