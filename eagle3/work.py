@@ -27,7 +27,7 @@ from eagle3.core.spec import STAGES, RunSpec, hash_of
 from eagle3.core.wording import duration_label
 from eagle3.failures import explain, read_spec
 from eagle3.journal import Journal
-from eagle3.runner import rundir
+from eagle3.runner import notes, rundir
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.targets import TargetError, fetch, model_dir
 
@@ -258,7 +258,7 @@ def first_start(run_dir: Path, default: float) -> float:
 
 
 def note(ctx: StageContext, result: dict[str, Any]) -> None:
-    """Append the summary to the run's and the workspace's NOTES.md, one write each, so that edits by people stay."""
+    """Append the summary to the run's and the workspace's NOTES.md; edits by people stay."""
     served, val = result["served"], result["val"]
     text = (
         f"\n## {result['run_id']} ({time.strftime('%Y-%m-%d %H:%M')})\n"
@@ -268,5 +268,4 @@ def note(ctx: StageContext, result: dict[str, Any]) -> None:
         f"Wall {duration_label(result['wall_s'])}.\n"
     )
     for place in (ctx.run_dir, ctx.run_dir.parent.parent):
-        with (place / "NOTES.md").open("a", encoding="utf-8") as file:
-            file.write(text)
+        notes.append(place, text)

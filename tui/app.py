@@ -15,13 +15,13 @@ from typing import Any, ClassVar, cast
 
 from textual.app import App, SystemCommand
 from textual.screen import Screen
-from textual.widgets import Input
+from textual.widgets import Input, TextArea
 
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
 from tui import messages, plan
 from tui.catalog import Catalog
 from tui.checking import Checking
-from tui.formats import one_line
+from tui.formats import clean_text, one_line
 from tui.keymap import KEYS
 from tui.launching import Launching
 from tui.mending import Mending
@@ -30,10 +30,13 @@ from tui.screens.base import ConsoleScreen, bindings_of
 from tui.screens.confirm import Choice, Confirm
 from tui.screens.overview import OverviewScreen
 from tui.session import Session
-from tui.state import Console
+from tui.state import Console, NotesView
 from tui.themes.palette import THEME
 
-LATER = {"readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen"}
+LATER = {
+    "readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen",
+    "notes": "NotesScreen",
+}  # fmt: skip
 """Screens imported when they are first opened: the plots alone cost a third of a second."""
 
 TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
@@ -163,6 +166,37 @@ class ConsoleApp(App[None]):
             view.problem = message.text
             self.present()
 
+    def on_log_arrived(self, message: messages.LogArrived) -> None:
+        self._log_screen(message.run_id, lambda screen: screen.arrived(message))
+
+    def on_log_failed(self, message: messages.LogFailed) -> None:
+        self._log_screen(message.run_id, lambda screen: screen.failed(message))
+
+    def _log_screen(self, run_id: str, tell: Callable[[Any], None]) -> None:
+        """News of a log, for the Logs screen: where it still reads that run."""
+        reading = self.console_state.reading
+        if reading is not None and reading.run_id == run_id and self.is_screen_installed("logs"):
+            tell(self.get_screen("logs"))
+
+    def on_notes_arrived(self, message: messages.NotesArrived) -> None:
+        view = self.console_state.notes.setdefault(message.run_id, NotesView())
+        view.take(clean_text(message.notes.text), message.at, message.saved, message.notes.conflicts)
+        if message.saved:
+            also = " together with what others wrote meanwhile" if message.notes.merged else ""
+            self.tell(f"The notes were saved{also}.")
+        if message.notes.conflicts:
+            self.tell("Others had changed the same lines; both versions stand in the notes.", "warning")
+        self.present()
+
+    def on_notes_failed(self, message: messages.NotesFailed) -> None:
+        view = self.console_state.notes.setdefault(message.run_id, NotesView())
+        if message.saving:
+            view.saving, view.not_saved = None, message.text
+            self.tell("The notes were not saved, and are kept here.", "error")
+        else:
+            view.problem = message.text
+        self.present()
+
     def on_launched(self, message: messages.Launched) -> None:
         self.console_state.launching = ""
         self.clear_notifications()  # what stood in the way is over, and would cover the run
@@ -243,6 +277,9 @@ class ConsoleApp(App[None]):
         """Out of a field that takes every key as text, or of what a screen has opened; from anywhere else to Overview."""
         if isinstance(self.focused, Input):
             self.screen.set_focus(None)
+        elif isinstance(self.focused, TextArea) and not self.focused.read_only:
+            self.focused.read_only = True
+            self.present()
         elif not (isinstance(self.screen, ConsoleScreen) and self.screen.step_back()):
             self.action_go("overview")
 
@@ -301,6 +338,8 @@ class ConsoleApp(App[None]):
 
     def action_leave(self) -> None:
         note = "Runs go on in the container; reopen the console to find them."
+        if any(view.changed for view in self.console_state.notes.values()):
+            note = "Notes that were written here are NOT saved (7, then Ctrl+s). " + note
         choices = [Choice("leave", "q", "Quit", default=True), Choice("", "escape", "Stay")]
         self.ask_once(Confirm("Quit", [], choices, note), lambda answer: self.exit() if answer else None)
 

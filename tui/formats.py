@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 
-from eagle3.core.harmless import clean_line, clean_lines, one_line
+from eagle3.core.harmless import clean_line, clean_lines, clean_text, one_line
 from eagle3.core.readiness.words import CHECK_WORDS
 from eagle3.core.wording import STATE_WORDS, UNKNOWN, bytes_label, duration_label, rate_label
 
 __all__ = [
     "CHECK_WORDS", "LINK_WORDS", "STATE_WORDS", "UNKNOWN", "age_label", "bar", "bytes_label", "clean_line", "clean_lines",
+    "clean_text",
     "count_label", "duration_label", "fit", "number_label", "one_line", "pair_label", "rate_label", "share", "short_duration",
     "state_label",
 ]  # fmt: skip

@@ -23,6 +23,8 @@ KEYS: tuple[Key, ...] = (
     Key("3", "go('launch')", "Launch", "choose size, target and machine, and launch", footer=False),
     Key("4", "go('run')", "Run", "the open run: stages, progress, plots, log", footer=False),
     Key("5", "go('runs')", "Runs", "every run of the workspace", footer=False),
+    Key("6", "go('logs')", "Logs", "the logs of the open run, of any length", footer=False),
+    Key("7", "go('notes')", "Notes", "what was learnt: NOTES.md of the run and of the workspace", footer=False),
     Key("p", "pilot", "Pilot", "launch the pilot, after one confirmation"),
     Key("question_mark", "help", "Help", "these keys"),
     Key("e", "export", "Export", "write the screen to an SVG file; the readiness report as JSON and Markdown too", footer=False),
@@ -48,6 +50,42 @@ KEYS: tuple[Key, ...] = (
     Key("s", "stop", "Stop", "stop the run: now, or after the next checkpoint", "run"),
     Key("r", "resume", "Resume", "go on with a stopped, failed or lost run", "run"),
     Key("z", "zoom", "Zoom", "show all, only the plots, only the log", "run"),
+    Key("plus,equals_sign", "look('in')", "Zoom in", "plots: half as much, around the cursor or the end", "run", False),
+    Key("minus", "look('out')", "Zoom out", "plots: twice as much", "run", False),
+    Key("less_than_sign", "look('back')", "Back", "plots: earlier", "run", False),
+    Key("greater_than_sign", "look('on')", "On", "plots: later; at the end they follow again", "run", False),
+    Key("0", "look('all')", "All", "plots: everything", "run", False),
+    Key("h", "look('hour')", "Hour", "plots: the last hour", "run", False),
+    Key("t", "look('axis')", "Time", "plots: time or step on the axis", "run", False),
+    Key("l", "look('log')", "Log axis", "plots: logarithmic axis", "run", False),
+    Key("o", "look('smooth')", "Smooth", "plots: smoother; the raw line stays, faint", "run", False),
+    Key("k", "look('clip')", "Clip", "plots: outliers do not stretch the axis", "run", False),
+    Key("b", "look('blocks')", "Blocks", "plots: braille dots or blocks", "run", False),
+    Key("left_square_bracket", "look('cursor_back')", "Cursor", "plots: read the values one column before", "run", False),
+    Key("right_square_bracket", "look('cursor_on')", "Cursor", "plots: read the values one column on", "run", False),
+    Key("c", "look('no_cursor')", "No cursor", "plots: put the cursor away", "run", False),
+    Key("m", "other_figure(1)", "Figure", "right plot: length, learning rate, gradient norm, tokens/s …", "run"),
+    Key("M", "other_figure(-1)", "Figure", "right plot: the figure before", "run", False),
+    Key("slash", "search", "Search", "search the whole log for a pattern", "logs"),
+    Key("n", "next_match(True)", "Next", "the next match", "logs"),
+    Key("N", "next_match(False)", "Previous", "the match before", "logs", footer=False),
+    Key("exclamation_mark", "errors", "Errors", "the errors of the log, the first one first", "logs"),
+    Key("t", "time", "Time", "go to a time: 10:05, 2h (ago), 2026-11-30 10:05", "logs"),
+    Key("f", "follow", "Follow", "follow the end, or stay put", "logs"),
+    Key("w", "wrap", "Wrap", "fold long lines, or cut them", "logs"),
+    Key("right_square_bracket", "other(1)", "Other log", "the next log: other attempts, servers", "logs"),
+    Key("left_square_bracket", "other(-1)", "Other log", "the log before", "logs", footer=False),
+    Key("g,home", "begin", "Begin", "the beginning of the log", "logs", footer=False),
+    Key("G,end", "end", "End", "the end of the log, and follow it", "logs", footer=False),
+    Key("up,k", "move(-1)", "Up", "a line up", "logs", footer=False),
+    Key("down,j", "move(1)", "Down", "a line down", "logs", footer=False),
+    Key("pageup,ctrl+b", "page(-1)", "Page up", "a page up", "logs", footer=False),
+    Key("pagedown,space", "page(1)", "Page down", "a page down", "logs", footer=False),
+    Key("left", "sideways(-20)", "Left", "back along long lines", "logs", footer=False),
+    Key("right", "sideways(20)", "Right", "along long lines", "logs", footer=False),
+    Key("i", "edit", "Edit", "write in the notes; Esc leaves off", "notes"),
+    Key("ctrl+s", "save", "Save", "save what was written; what others wrote meanwhile stays", "notes"),
+    Key("right_square_bracket,left_square_bracket", "other", "Run or workspace", "the other notes", "notes"),
     Key("v", "verdict", "Details", "the verdict or the failure in full, with the last events", "run"),
 )
 
@@ -64,6 +102,11 @@ def key_of(where: str, action: str) -> str:
 
 def key_label(keys: str) -> str:
     """A key as a person writes it."""
-    names = {"question_mark": "?", "enter": "Enter", "escape": "Esc"}
+    names = {
+        "question_mark": "?", "enter": "Enter", "escape": "Esc", "slash": "/", "exclamation_mark": "!",
+        "right_square_bracket": "]", "left_square_bracket": "[", "plus": "+", "minus": "-",
+        "less_than_sign": "<", "greater_than_sign": ">", "up": "↑", "down": "↓", "left": "←", "right": "→",
+        "pageup": "PgUp", "pagedown": "PgDn",
+    }  # fmt: skip
     first = keys.split(",")[0]
     return names.get(first, first.replace("ctrl+", "Ctrl+"))

@@ -7,8 +7,9 @@ from typing import Any
 
 from textual.message import Message
 
-from eagle3.core.records import Probe
+from eagle3.core.records import LogFile, LogPage, LogSearch, NotesText, Probe
 from tui.ports import RunNewsView
+from tui.reading import LogAsk
 from tui.state import LinkState
 
 
@@ -147,3 +148,35 @@ class ReportRead(Message):
     def __init__(self, run_id: str, text: str | None) -> None:
         super().__init__()
         self.run_id, self.text = run_id, text
+
+
+class LogArrived(Message):
+    """An answer to a question about a log of ``run_id``: its files, a page, a search, or the byte of a time."""
+
+    def __init__(self, run_id: str, ask: LogAsk, answer: list[LogFile] | LogPage | LogSearch | int, at: float) -> None:
+        super().__init__()
+        self.run_id, self.ask, self.answer, self.at = run_id, ask, answer, at
+
+
+class LogFailed(Message):
+    """A question about a log got no answer, in one sentence."""
+
+    def __init__(self, run_id: str, ask: LogAsk, text: str) -> None:
+        super().__init__()
+        self.run_id, self.ask, self.text = run_id, ask, text
+
+
+class NotesArrived(Message):
+    """The notes of ``run_id`` ("": the workspace's), as read, or as saved where ``saved``."""
+
+    def __init__(self, run_id: str, notes: NotesText, at: float, saved: bool) -> None:
+        super().__init__()
+        self.run_id, self.notes, self.at, self.saved = run_id, notes, at, saved
+
+
+class NotesFailed(Message):
+    """The notes of ``run_id`` could not be read or saved, in one sentence; what was typed is kept."""
+
+    def __init__(self, run_id: str, text: str, saving: bool) -> None:
+        super().__init__()
+        self.run_id, self.text, self.saving = run_id, text, saving

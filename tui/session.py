@@ -18,12 +18,14 @@ from textual.message import Message
 
 from eagle3.core.readiness.report import Action
 from eagle3.core.readiness.wants import wants
+from eagle3.core.records import LogFile, LogPage, LogSearch
 from eagle3.core.spec import RunSpec
 from remote.ask import Ask
 from remote.errors import ContainerError, LinkError
 from tui import messages
 from tui.formats import one_line
 from tui.ports import Connect, ContainerPort, LinkView, StopMode, ToldView
+from tui.reading import LogAsk
 from tui.state import LinkState
 
 FOLLOW_S = 1.0
@@ -117,6 +119,18 @@ class Session:
     def read_report(self, run_id: str) -> None:
         """Read the readiness report that a run was started under."""
         self._spawn("Reading the report", self._read_report(run_id))
+
+    def read_log(self, run_id: str, ask: LogAsk) -> None:
+        """Ask about a log; the answer comes as a message. A newer question takes the place of one under way."""
+        self._spawn("Reading the log", self._read_log(run_id, ask))
+
+    def read_notes(self, run_id: str) -> None:
+        """Read the notes of a run, or of the workspace with ""."""
+        self._spawn("Reading the notes", self._notes(run_id, None))
+
+    def save_notes(self, run_id: str, base: str, text: str) -> None:
+        """Save an edit of ``base``; what others wrote meanwhile stays."""
+        self._spawn(f"Saving the notes of {run_id or 'the workspace'}", self._notes(run_id, (base, text)))
 
     async def close(self) -> None:
         """End every task and the connection; runs go on."""
@@ -285,6 +299,33 @@ class Session:
         with contextlib.suppress(LinkError, ContainerError):  # asked again with the next look at the details
             texts = await container.read_text(run_id, "report.json")
             self._post(messages.ReportRead(run_id, texts["report.json"]))
+
+    async def _read_log(self, run_id: str, ask: LogAsk) -> None:
+        container = await self._ready()
+        answer: list[LogFile] | LogPage | LogSearch | int
+        try:
+            if ask.op == "files":
+                answer = await container.log_files(run_id)
+            elif ask.op == "page":
+                answer = await container.log_page(run_id, ask.name, ask.at, ask.before, ask.after)
+            elif ask.op == "search":
+                at = ask.at if isinstance(ask.at, int) else 0
+                answer = await container.log_search(run_id, ask.name, ask.text, ignore_case=ask.ignore_case, at=at)
+            else:
+                answer = await container.log_time(run_id, ask.name, ask.text)
+        except (LinkError, ContainerError) as error:
+            self._post(messages.LogFailed(run_id, ask, sentence(error)))
+        else:
+            self._post(messages.LogArrived(run_id, ask, answer, self._clock()))
+
+    async def _notes(self, run_id: str, edit: tuple[str, str] | None) -> None:
+        container = await self._ready()
+        try:
+            found = await (container.save_notes(*edit, run_id) if edit else container.notes(run_id))
+        except (LinkError, ContainerError) as error:
+            self._post(messages.NotesFailed(run_id, sentence(error), edit is not None))
+        else:
+            self._post(messages.NotesArrived(run_id, found, self._clock(), edit is not None))
 
     async def _launch(self, spec: RunSpec, run_id: str, resume: bool, report: dict[str, Any] | None = None) -> None:
         container = await self._ready()

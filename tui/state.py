@@ -15,8 +15,9 @@ from typing import Generic, TypeVar
 from eagle3.core.readiness.report import Report
 from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Progress, Result, RunSummary
 from tui.formats import clean_line
+from tui.plotting.series import Metrics
 from tui.ports import LinkView, RunNewsView
-from tui.series import Metrics
+from tui.reading import Reading
 
 T = TypeVar("T")
 
@@ -51,6 +52,39 @@ class LinkState:
     @classmethod
     def of(cls, link: LinkView) -> LinkState:
         return cls(link.status, link.since, clean_line(link.reason))
+
+
+@dataclass
+class NotesView:
+    """Notes as last read (``base``) and as typed here (``text``)."""
+
+    base: str = ""
+    text: str = ""
+    at: float | None = None
+    problem: str = ""
+    not_saved: str = ""
+    """Why the last save failed."""
+    saving: str | None = None
+    """The text on its way, None where nothing is being saved."""
+    conflicts: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether something was typed that is not saved."""
+        return self.text != self.base
+
+    def take(self, text: str, at: float, saved: bool, conflicts: int = 0) -> None:
+        """What was read or saved. What was typed since stays, as an edit of what was sent."""
+        self.at, self.problem = at, ""
+        if saved and self.saving is not None:
+            sent, self.saving, self.conflicts, self.not_saved = self.saving, None, conflicts, ""
+            if self.text == sent:
+                self.base = self.text = text
+            else:
+                self.base = sent
+            return
+        if not self.changed:
+            self.base = self.text = text
 
 
 @dataclass
@@ -157,6 +191,10 @@ class Console:
     probe: Known[Probe | None] = field(default_factory=lambda: Known(None))
     runs: dict[str, Known[RunSummary]] = field(default_factory=dict)
     open_run: RunView | None = None
+    reading: Reading | None = None
+    """The log that is open, of the open run."""
+    notes: dict[str, NotesView] = field(default_factory=dict)
+    """Notes by run_id, the workspace's under ""; what was typed and not saved is in them."""
     launching: str = ""
     """run_id of the launch under way; a second one waits until it is answered."""
 

@@ -29,6 +29,11 @@ def clean_line(text: str, limit: int = 500) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def clean_text(text: str) -> str:
+    """Outside text of many lines made harmless; its lines stay."""
+    return "\n".join(clean_line(line, len(line) + 1) for line in text.replace("\r\n", "\n").split("\n"))
+
+
 def one_line(text: str, limit: int = 500) -> str:
     """Outside text of any number of lines as one harmless line."""
     return clean_line(" ".join(text.split()), limit)

@@ -168,6 +168,54 @@ class Probe(Record):
     runs: list[RunSummary] = Field(default_factory=list)
 
 
+class LogFile(Record):
+    """A log of a run: its name inside the run directory, its size, and when it was last written."""
+
+    name: str
+    bytes: int = 0
+    t: float = 0.0
+
+
+class LogLine(Record):
+    """A line of a log. ``at`` is the byte where it begins, ``chars`` its length before it was cut for the reply."""
+
+    at: int
+    text: str = ""
+    chars: int = 0
+
+
+class LogPage(Record):
+    """Lines of a log from byte ``start`` up to ``end`` of ``size``; ``t`` is when the log was last written."""
+
+    lines: list[LogLine] = Field(default_factory=list)
+    start: int = 0
+    end: int = 0
+    size: int = 0
+    t: float = 0.0
+
+
+class LogSearch(Record):
+    """Where a pattern is found: ``total`` lines, ``index`` of them before the place asked from, and the offsets of those
+    next to it on both sides. ``levels`` counts the whole log's lines by level."""
+
+    total: int = 0
+    index: int = 0
+    before: list[int] = Field(default_factory=list)
+    after: list[int] = Field(default_factory=list)
+    levels: dict[str, int] = Field(default_factory=dict)
+    scanned: int = 0
+
+
+class NotesText(Record):
+    """NOTES.md of a run or a workspace. After a save ``merged`` says that others had written meanwhile, and
+    ``conflicts`` in how many places both sides had changed the same lines (both versions stay)."""
+
+    text: str = ""
+    t: float | None = None
+    merged: bool = False
+    conflicts: int = 0
+
+
 class Result(Record):
     """``result.json``, and the last line of ``make demo``."""
 

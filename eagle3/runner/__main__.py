@@ -13,7 +13,7 @@ import json
 import os
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import buildenv, detach, gpu, jobs, serve, stop, supervise, verbs
+from eagle3.runner import buildenv, detach, gpu, jobs, logsearch, serve, stop, supervise, verbs
 from eagle3.runner.errors import VerbError
 
 
@@ -29,6 +29,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     commands.add_parser("gpu", help="the GPUs, as JSON")
     add = commands.add_parser("nvml", help=argparse.SUPPRESS)
     add.add_argument("--details", action="store_true")
+    commands.add_parser("logsearch", help=argparse.SUPPRESS)
     add = commands.add_parser("supervise", help="watch over one attempt of a run")
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int)
@@ -56,6 +57,8 @@ def _run(options: argparse.Namespace) -> int:
         return serve.main(options.marker)
     if options.command == "nvml":
         return gpu.nvml_main(options.details)
+    if options.command == "logsearch":
+        return logsearch.main()
     if options.command == "supervise":
         return _supervise(options)
     if options.command == "job":

@@ -1,6 +1,7 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, facts, list, launch, read, stop, gpu, http, check_start, check_read, check_stop, remedy. Arguments and answers are plain JSON.
+Verbs: hello, probe, facts, list, launch, read, stop, gpu, http, log, notes, check_start, check_read, check_stop, remedy.
+Arguments and answers are plain JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from eagle3 import __version__
-from eagle3.runner import deepcheck, gpu, host, increments, jobs, remedies, rundir, state, vllm
+from eagle3.runner import deepcheck, gpu, host, increments, jobs, logs, notes, remedies, rundir, state, vllm
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
 from eagle3.runner import stop as stopping
@@ -23,7 +24,7 @@ __all__ = ["LIMITS_S", "VerbError", "handle"]
 
 LIMITS_S = {
     "hello": 5.0, "probe": 20.0, "facts": 30.0, "list": 20.0, "launch": 45.0, "read": 30.0, "stop": 20.0, "gpu": 15.0,
-    "http": 60.0, "check_start": 30.0, "check_read": 30.0, "check_stop": 45.0, "remedy": 300.0,
+    "http": 60.0, "log": 30.0, "notes": 20.0, "check_start": 30.0, "check_read": 30.0, "check_stop": 45.0, "remedy": 300.0,
 }  # fmt: skip
 """Seconds after which the channel answers that a verb has not answered."""
 
@@ -158,6 +159,15 @@ def _remedy(args: Args) -> Dict[str, Any]:
     )
 
 
+def _log(args: Args) -> Dict[str, Any]:
+    return logs.log(_existing(args), str(args["op"]), args)
+
+
+def _notes(args: Args) -> Dict[str, Any]:
+    folder = _existing(args) if args.get("run_id") else rundir.workspace_path(args["workspace"])
+    return notes.notes(folder, str(args["op"]), args)
+
+
 _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "hello": _hello,
     "probe": _probe,
@@ -172,4 +182,6 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "check_read": _check_read,
     "check_stop": _check_stop,
     "remedy": _remedy,
+    "log": _log,
+    "notes": _notes,
 }

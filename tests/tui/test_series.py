@@ -8,29 +8,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eagle3.core.records import MetricRow
-from tui.series import Metrics, number, segments, thin
+from tui.plotting.figures import FIGURES
+from tui.plotting.series import Metrics, Point, number, segments, thin
 
 NAN = math.nan
+
+
+def points(metrics: Metrics, figure: str, name: str) -> list[Point]:
+    """The points of the line ``name`` of a figure, over steps."""
+    (line,) = [line for line in FIGURES[figure].lines(metrics, "step") if line.name == name]
+    return list(line.points)
 
 
 def test_the_highest_attempt_wins_for_a_step() -> None:
     metrics = Metrics()
     metrics.take([MetricRow(stage="train", step=5, attempt=2, loss=1.0)])
     metrics.take([MetricRow(stage="train", step=5, attempt=1, loss=9.0)])
-    assert metrics.loss("train") == [(5, 1.0)]
+    assert points(metrics, "loss", "train") == [(5, 1.0)]
 
 
 def test_training_and_held_out_rows_of_a_step_are_kept_apart() -> None:
     metrics = Metrics()
     metrics.take([MetricRow(stage="train", step=5, loss=1.0), MetricRow(stage="train", split="val", step=5, loss=2.0)])
-    assert metrics.loss("train") == [(5, 1.0)]
-    assert metrics.loss("val") == [(5, 2.0)]
+    assert points(metrics, "loss", "train") == [(5, 1.0)]
+    assert points(metrics, "loss", "held-out") == [(5, 2.0)]
 
 
 def test_positions_that_a_row_lacks_are_gaps() -> None:
     metrics = Metrics()
     metrics.take([MetricRow(stage="train", step=1, acc_pos=[0.1]), MetricRow(stage="train", step=2, acc_pos=[0.2, None])])
-    first, second = metrics.acceptance("train")
+    first, second = (points(metrics, "acceptance", f"position {k}") for k in (1, 2))
     assert first == [(1, 0.1), (2, 0.2)]
     assert all(math.isnan(y) for _, y in second)
 

@@ -14,9 +14,14 @@ from tui.keymap import key_label, keys_of
 from tui.themes.palette import ACCENT, MUTED, STATE_COLOURS, TEXT
 
 PLACES = (
-    ("everywhere", "Everywhere"), ("overview", "Overview and Runs"), ("readiness", "Readiness"), ("launch", "Launch"),
+    ("everywhere", "Everywhere"),
+    ("overview", "Overview and Runs"),
+    ("readiness", "Readiness"),
+    ("launch", "Launch"),
     ("run", "Run"),
-)  # fmt: skip
+    ("logs", "Logs"),
+    ("notes", "Notes"),
+)
 
 
 MEANINGS = {
@@ -33,6 +38,7 @@ MEANINGS = {
 LEGEND = (
     "lines are training",
     "dots are held-out prompts",
+    "upright lines are checkpoints (faint), resumes (grey) and guards (amber)",
     "colours of the acceptance are the positions 1, 2, 3 of the draft",
 )
 

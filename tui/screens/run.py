@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from textual.app import ComposeResult
@@ -9,6 +11,8 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
 from tui.formats import age_label, number_label
+from tui.plotting.figures import FIGURES, following, marks_of
+from tui.plotting.view import HOUR_S, Range, View
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.state import Console, RunView
 from tui.themes.palette import ACCENT, SERIES, WARN
@@ -16,29 +20,12 @@ from tui.widgets.events import EventsPanel
 from tui.widgets.headline import Headline
 from tui.widgets.log import RunLog
 from tui.widgets.panel import caption
-from tui.widgets.plot import Line, MetricPlot
+from tui.widgets.plot import MetricPlot
 from tui.widgets.progress import ProgressLine
 from tui.widgets.stages import StagesPanel
 
 ZOOMS = ("all", "plots", "log")
 NOTHING = "No run is open.  Press 5 to choose one, or p to launch the pilot."
-
-
-def loss_lines(view: RunView) -> list[Line]:
-    """Training loss as a line, held-out loss as dots."""
-    return [
-        Line(tuple(view.metrics.loss("train")), ACCENT),
-        Line(tuple(view.metrics.loss("val")), WARN, dots=True),
-    ]
-
-
-def acceptance_lines(view: RunView) -> list[Line]:
-    """Joint acceptance for each draft position: training as lines, held-out as dots of the same colour."""
-    lines: list[Line] = []
-    for split in ("train", "val"):
-        for k, points in enumerate(view.metrics.acceptance(split)):
-            lines.append(Line(tuple(points), SERIES[min(k, len(SERIES) - 1)], dots=split == "val"))
-    return lines
 
 
 def loss_title(view: RunView, roomy: bool) -> str:
@@ -95,9 +82,35 @@ def link_problem(console: Console, view: RunView, now: float) -> str:
     return f"{reason}. Last heard {age_label(None if view.at is None else now - view.at)}."
 
 
+def _cursor(columns: int) -> Callable[[View, Range], View]:
+    return lambda view, everything: view.moved(columns, 80, everything)
+
+
+LOOKS: dict[str, Callable[[View, Range], View]] = {
+    "in": lambda view, everything: view.zoomed(0.5, everything),
+    "out": lambda view, everything: view.zoomed(2.0, everything),
+    "back": lambda view, everything: view.panned(-0.5, everything),
+    "on": lambda view, everything: view.panned(0.5, everything),
+    "all": lambda view, everything: view.all(),
+    "hour": lambda view, everything: view.on("time").last(HOUR_S),
+    "axis": lambda view, everything: view.on("time" if view.axis == "step" else "step"),
+    "log": lambda view, everything: replace(view, log=not view.log),
+    "smooth": lambda view, everything: view.smoother(),
+    "clip": lambda view, everything: replace(view, clip=not view.clip),
+    "blocks": lambda view, everything: replace(view, blocks=not view.blocks),
+    "cursor_back": _cursor(-1),
+    "cursor_on": _cursor(1),
+    "no_cursor": lambda view, everything: replace(view, cursor=None),
+}
+"""What a key does to the plots."""
+
+
 class RunScreen(ConsoleScreen):
     HERE = "run"
     BINDINGS = bindings_of("run")
+    _look = View()
+    _other = "acceptance"
+    """The figure in the right plot."""
     _allowed: tuple[str, bool, bool] | None = None
 
     def body(self) -> ComposeResult:
@@ -113,7 +126,7 @@ class RunScreen(ConsoleScreen):
                 with Vertical(id="main"):
                     with Horizontal(id="plots"):
                         yield MetricPlot("Loss", clock=clock, id="loss")
-                        yield MetricPlot("Acceptance", clock=clock, low=0.0, id="acceptance")
+                        yield MetricPlot("Acceptance", clock=clock, id="acceptance")
                     yield RunLog(id="log")
 
     def on_mount(self) -> None:
@@ -140,18 +153,45 @@ class RunScreen(ConsoleScreen):
             self.refresh_bindings()
 
     def _plots(self, view: RunView, now: float) -> None:
-        version = (view.run_id, view.metrics.version)
+        version = (view.run_id, view.metrics.version, len(view.events))
         age = view.age_of(view.metrics.last_t, now)
         point = f"last point {age_label(age)}" if age is not None and not view.ended else ""
-        loss, acceptance = self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)
-        roomy = loss.size.width >= 36
-        room = acceptance.size.width - 4
-        for plot, title, subtitle, lines in (
-            (loss, loss_title(view, roomy), point, loss_lines),
-            (acceptance, acceptance_title(view, room), length_words(view, room), acceptance_lines),
-        ):
-            plot.show(version, partial(lines, view))
-            caption(plot, title=title, subtitle=subtitle)
+        loss, other = self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)
+        roomy, room = loss.size.width >= 36, other.size.width - 4
+        look, metrics = self._look, view.metrics
+        for plot, name in ((loss, "loss"), (other, self._other)):
+            figure = FIGURES[name]
+            plot.show(
+                version,
+                figure,
+                partial(figure.lines, metrics, look.axis),
+                look,
+                partial(marks_of, view.events, metrics, look.axis),
+            )
+        captions = {"loss": loss_title(view, roomy), "acceptance": acceptance_title(view, room)}
+        lengths = length_words(view, room) if self._other in {"acceptance", "length"} else ""
+        caption(loss, title=captions["loss"], subtitle=loss.reading or look.words() or point)
+        caption(other, title=captions.get(self._other, FIGURES[self._other].title), subtitle=other.reading or lengths)
+
+    # --- how the plots are looked at
+
+    def _look_at(self, change: Callable[[View, Range], View]) -> None:
+        everything = self.query_one("#loss", MetricPlot).everything or self.query_one("#acceptance", MetricPlot).everything
+        if everything is not None:
+            self._look = change(self._look, everything)
+            self.refresh_known()
+
+    def action_look(self, what: str) -> None:
+        """Change how both plots are looked at; they share their axis."""
+        if what == "log" and not self._look.log and not self.query_one("#loss", MetricPlot).can_log:
+            self.console_app.tell("Nothing of it is positive, so there is no logarithm to draw.", "warning")
+            return
+        self._look_at(LOOKS[what])
+
+    def action_other_figure(self, step: int) -> None:
+        """Another figure in the right plot."""
+        self._other = following(self._other, step)
+        self.refresh_known()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The footer offers only what the run's state allows."""

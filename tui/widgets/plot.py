@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from rich.text import Text
 from textual_plotext import PlotextPlot
 
-from tui.series import Point, segments, thin
-from tui.themes.palette import BACKGROUND, MUTED
+from tui.formats import number_label, short_duration
+from tui.plotting.figures import Figure, Line, Mark, reading
+from tui.plotting.series import Point, segments, thin
+from tui.plotting.shaping import clipped, in_sight, positive, smoothed, value_range
+from tui.plotting.view import Axis, Range, View
+from tui.themes.palette import BACKGROUND, FAINT, MUTED, TEXT
 
 REDRAW_S = 2.0
 """Seconds between two rebuilds while data keeps coming."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """A series to draw. ``dots`` draws points without a line between them."""
-
-    points: tuple[Point, ...]
-    colour: str
-    dots: bool = False
 
 
 def rgb(colour: str) -> tuple[int, int, int]:
@@ -34,76 +29,138 @@ def rgb(colour: str) -> tuple[int, int, int]:
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
 
-def step_ticks(first: float, last: float, count: int) -> list[int]:
-    """At most ``count`` whole steps, evenly spread from the first to the last."""
-    return sorted({round(first + (last - first) * k / (count - 1)) for k in range(count)})
+def ticks_of(first: float, last: float, count: int, axis: Axis) -> tuple[list[float], list[str]]:
+    """At most ``count`` places on the axis, evenly spread from the first to the last, with their labels."""
+    places: list[float] = [first + (last - first) * k / (count - 1) for k in range(count)]
+    if axis == "time":
+        return places, [short_duration(place) for place in places]
+    steps = sorted({round(place) for place in places})
+    return [float(step) for step in steps], [f"{step:,}" for step in steps]
 
 
-def prepared(line: Line, columns: int) -> list[list[Point]]:
+def value_ticks(low: float, high: float, count: int, *, log: bool) -> tuple[list[float], list[str]]:
+    """Places on the axis of values with their labels; on a logarithmic axis the places are logarithms."""
+    places = [low + (high - low) * k / (count - 1) for k in range(count)]
+    return places, [number_label(10**place if log else place) for place in places]
+
+
+def prepared(points: Sequence[Point], columns: int) -> list[list[Point]]:
     """The finite pieces of a series, thinned to what ``columns`` columns can show."""
-    return segments(thin(line.points, columns))
+    return segments(thin(points, columns))
 
 
 class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
-    """``show`` gives it new data at any pace; it rebuilds at most every ``REDRAW_S`` and only while visible."""
+    """``show`` gives it new data at any pace; it rebuilds at most every ``REDRAW_S``, at once where the operator changed how
+    it is looked at, and only while visible."""
 
-    def __init__(self, title: str, *, clock: Callable[[], float], low: float | None = None, id: str | None = None) -> None:
+    def __init__(self, title: str, *, clock: Callable[[], float], id: str | None = None) -> None:
         super().__init__(id=id)
         self.border_title = title
         self._clock = clock
-        self._low = low
+        self._figure: Figure | None = None
         self._lines: tuple[Line, ...] = ()
+        self._marks: tuple[Mark, ...] = ()
+        self._view = View()
         self._version: object = None
         self._kept: tuple[object, Text] | None = None
         self._drawn_at = -math.inf
         self.builds = 0
 
-    def show(self, version: object, lines: Callable[[], Sequence[Line]]) -> None:
-        """Draw ``lines()`` where ``version`` differs from what is drawn, it is time, and the plot is on screen."""
+    def show(
+        self,
+        version: object,
+        figure: Figure,
+        lines: Callable[[], Sequence[Line]],
+        view: View,
+        marks: Callable[[], Sequence[Mark]],
+    ) -> None:
+        """Draw ``lines()`` as ``view`` says, where ``version`` differs from what is drawn, it is time (a new view is shown at
+        once), and the plot is on screen."""
         now = self._clock()
         on_screen = self.is_on_screen and self.size.width > 0
-        if version == self._version or not on_screen or 0 <= now - self._drawn_at < REDRAW_S:
+        looked_at = (figure, view)
+        same_look = looked_at == (self._figure, self._view)
+        if not on_screen or (same_look and (version == self._version or 0 <= now - self._drawn_at < REDRAW_S)):
             return
-        self._version = version
-        self._lines = tuple(lines())
+        if version != self._version or figure is not self._figure or view.axis != self._view.axis:
+            self._lines, self._marks = tuple(lines()), tuple(marks())
+        self._version, (self._figure, self._view) = version, looked_at
         # An empty plot costs nothing, so the first points need not wait.
         self._drawn_at = now if any(line.points for line in self._lines) else -math.inf
         self.refresh()
 
+    @property
+    def everything(self) -> Range | None:
+        """From the first point to the last one, None where there is none."""
+        places = [x for line in self._lines for x, y in line.points if math.isfinite(y)]
+        return (min(places), max(places)) if places else None
+
+    @property
+    def reading(self) -> str:
+        """The real values at the cursor."""
+        return reading(self._lines, self._view.cursor, self._view.axis) if self._view.cursor is not None else ""
+
+    @property
+    def can_log(self) -> bool:
+        """Whether anything could be seen on a logarithmic axis."""
+        return any(y > 0 for line in self._lines for _, y in line.points if math.isfinite(y))
+
     def render(self) -> Text:
         width, height = self.size.width, self.size.height
-        key = (self._version, width, height)
+        key = (self._version, self._figure and self._figure.title, self._view, width, height)
         if self._kept is not None and self._kept[0] == key:
             return self._kept[1]
         self._kept = (key, self._build(width, height))
         return self._kept[1]
 
+    def _drawn(self, columns: int, window: Range) -> list[tuple[Line, list[list[Point]]]]:
+        """The pieces to draw: where lines are smoothed, first the raw ones, faint, then the smooth ones over them."""
+        raw: list[tuple[Line, list[list[Point]]]] = []
+        smooth: list[tuple[Line, list[list[Point]]]] = []
+        for line in self._lines:
+            points: list[Point] = list(line.points)
+            averaged = smoothed(points, self._view.smoothing) if self._view.smoothing and not line.dots else None
+            faint = replace(line, colour=FAINT) if averaged is not None else line
+            for shaped, drawn, into in ((points, faint, raw), (averaged, line, smooth)):
+                if shaped is None:
+                    continue
+                seen = in_sight(positive(shaped) if self._view.log else shaped, window)
+                if pieces := prepared(seen, columns):
+                    into.append((drawn, pieces))
+        return raw + smooth
+
     def _build(self, width: int, height: int) -> Text:
-        drawn = [(line, pieces) for line in self._lines if (pieces := prepared(line, max(8, width - 8)))]
-        if not drawn or width < 12 or height < 4:
-            return Text("no points yet" if not drawn else "", style=MUTED)
+        everything = self.everything
+        if everything is None or self._figure is None or width < 12 or height < 4:
+            return Text("no points yet" if everything is None else "", style=MUTED)
+        window = self._view.within(everything)
+        drawn = self._drawn(max(8, width - 8), window)
+        if not drawn:
+            return Text("no points in this part", style=MUTED)
         self.builds += 1
+        log = self._view.log
+        values = [y for _, pieces in drawn for piece in pieces for x, y in piece if window[0] <= x <= window[1]]
+        values = values or [y for _, pieces in drawn for piece in pieces for _, y in piece]
+        bounds = value_range(values, low=None if log else self._figure.low, clip=self._view.clip)
         plt = self.plt
         plt.clear_figure()
-        values = [y for _, pieces in drawn for piece in pieces for _, y in piece]
-        steps = [x for _, pieces in drawn for piece in pieces for x, _ in piece]
-        low, high = min(values), max(values)
-        if self._low is not None:
-            low = min(self._low, low)
-        if high - low < 1e-9:
-            low, high = low - 0.5 * abs(low or 1), high + 0.5 * abs(high or 1)
-        plt.ylim(low, high)
-        plt.xlim(min(steps), max(steps) if max(steps) > min(steps) else min(steps) + 1)
+        plt.ylim(*bounds)
+        plt.xlim(window[0], window[1] if window[1] > window[0] else window[0] + 1)
+        for mark in self._marks:
+            if window[0] <= mark.x <= window[1]:
+                plt.vertical_line(mark.x, color=rgb(mark.colour))
+        marker = "hd" if self._view.blocks else "braille"
         for line, pieces in drawn:
             for piece in pieces:
-                xs, ys = [x for x, _ in piece], [y for _, y in piece]
+                xs, ys = [x for x, _ in piece], [y for _, y in clipped(piece, bounds)]
                 if line.dots or len(piece) == 1:
-                    plt.scatter(xs, ys, color=rgb(line.colour), marker="●" if line.dots else "braille")
+                    plt.scatter(xs, ys, color=rgb(line.colour), marker="●" if line.dots else marker)
                 else:
-                    plt.plot(xs, ys, color=rgb(line.colour), marker="braille")
-        ticks = step_ticks(min(steps), max(steps), 3 if width < 50 else 6)
-        plt.xticks(ticks, [f"{tick:,}" for tick in ticks])
-        plt.yfrequency(3 if height < 10 else 5)
+                    plt.plot(xs, ys, color=rgb(line.colour), marker=marker)
+        if self._view.cursor is not None:
+            plt.vertical_line(self._view.cursor, color=rgb(TEXT))
+        plt.xticks(*ticks_of(*window, 3 if width < 50 else 6, self._view.axis))
+        plt.yticks(*value_ticks(*bounds, 3 if height < 10 else 5, log=log))
         plt.xaxes(True, False)
         plt.yaxes(True, False)
         plt.canvas_color(rgb(BACKGROUND))

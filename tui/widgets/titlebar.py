@@ -14,9 +14,27 @@ from tui.state import LinkState
 from tui.themes.palette import ACCENT, LINK_COLOURS, MUTED, TEXT
 
 TABS = (
-    ("1", "overview", "Overview"), ("2", "readiness", "Readiness"), ("3", "launch", "Launch"), ("4", "run", "Run"),
+    ("1", "overview", "Overview"),
+    ("2", "readiness", "Readiness"),
+    ("3", "launch", "Launch"),
+    ("4", "run", "Run"),
     ("5", "runs", "Runs"),
-)  # fmt: skip
+    ("6", "logs", "Logs"),
+    ("7", "notes", "Notes"),
+)
+
+
+SHORT = {"readiness": "Ready"}
+"""Labels where the line is too narrow for all of them and the link."""
+
+
+def tabs_for(room: int) -> list[tuple[str, str, str]]:
+    """(key, screen, label and the gap after it) for ``room`` columns: wide gaps, narrow ones, or short labels too."""
+    for short, gap in ((False, "  "), (False, " "), (True, " ")):
+        found = [(key, name, f" {SHORT.get(name, label) if short else label}{gap}") for key, name, label in TABS]
+        if sum(len(key) + len(label) for key, _, label in found) <= room:
+            break
+    return found
 
 
 def link_words(link: LinkState) -> str:
@@ -54,11 +72,10 @@ class TitleBar(Widget):
     def render(self) -> Text:
         width = self.content_size.width
         line = Text(no_wrap=True)
-        for key, name, label in TABS:
+        for key, name, label in self._tabs():
             here = name == self._here
             line.append(key, ACCENT if here else MUTED)
-            line.append(f" {label}", f"bold {TEXT}" if here else MUTED)
-            line.append("  ")
+            line.append(label, f"bold {TEXT}" if here else MUTED)
         room = width - line.cell_len - len(self._words)
         host = fit(self._host, room - 2) if room > 6 else ""
         line.append(" " * max(0, room - len(host) - (2 if host else 0)))
@@ -69,9 +86,12 @@ class TitleBar(Widget):
     def on_click(self, event: events.Click) -> None:
         """A click on a tab goes there."""
         column = event.x - self.gutter.left
-        for key, name, label in TABS:
-            width = len(key) + 1 + len(label)
+        for key, name, label in self._tabs():
+            width = len(key) + len(label.rstrip())
             if 0 <= column < width:
                 self.post_message(self.Picked(name))
                 return
-            column -= width + 2
+            column -= len(key) + len(label)
+
+    def _tabs(self) -> list[tuple[str, str, str]]:
+        return tabs_for(self.content_size.width - len(self._words))

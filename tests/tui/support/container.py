@@ -11,10 +11,27 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from eagle3.core.records import Disk, Event, Gpu, GpuReport, MetricRow, Probe, Progress, Result, RunSummary, VllmServer
+from eagle3.core.records import (
+    Disk,
+    Event,
+    Gpu,
+    GpuReport,
+    LogFile,
+    LogPage,
+    LogSearch,
+    MetricRow,
+    NotesText,
+    Probe,
+    Progress,
+    Result,
+    RunSummary,
+    VllmServer,
+)  # fmt: skip
 from eagle3.core.spec import RunSpec
+from eagle3.runner import logs, notes
+from eagle3.runner.errors import VerbError
 from remote.ask import Ask
 from remote.deepcheck import Told
 from remote.errors import ContainerError, LinkError
@@ -191,6 +208,34 @@ class FakeContainer:
         self.stops.append((run_id, mode))
         self.update(run_id, state="stopped", ended_at=NOW)
         return {}
+
+    async def log_files(self, run_id: str) -> list[LogFile]:
+        return [LogFile.model_validate(file) for file in self._log(run_id, "files")["files"]]
+
+    async def log_page(self, run_id: str, name: str, at: int | Literal["end"], before: int = 0, after: int = 0) -> LogPage:
+        return LogPage.model_validate(self._log(run_id, "page", name=name, at=at, before=before, after=after))
+
+    async def log_search(self, run_id: str, name: str, pattern: str, *, ignore_case: bool = True, at: int = 0) -> LogSearch:
+        return LogSearch.model_validate(self._log(run_id, "search", name=name, pattern=pattern, ignore_case=ignore_case, at=at))
+
+    async def log_time(self, run_id: str, name: str, text: str) -> int:
+        return int(self._log(run_id, "time", name=name, text=text)["at"])
+
+    def _log(self, run_id: str, op: str, **args: Any) -> dict[str, Any]:
+        """By the runner itself: its answers are what the screen has to make sense of."""
+        self._check()
+        try:
+            return logs.log(self.root / run_id, op, args)
+        except VerbError as error:
+            raise ContainerError(error.code, error.text, error.remedy) from error
+
+    async def notes(self, run_id: str = "") -> NotesText:
+        self._check()
+        return NotesText.model_validate(notes.notes(self.root / run_id, "read", {}))
+
+    async def save_notes(self, base: str, text: str, run_id: str = "") -> NotesText:
+        self._check()
+        return NotesText.model_validate(notes.notes(self.root / run_id, "write", {"base": base, "text": text}))
 
     async def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncIterator[News]:
         seen = {"metrics.jsonl": 0, "events.jsonl": 0, "run.log": 0}

@@ -48,15 +48,14 @@ class Metrics:
         """When the newest row was written (container's clock)."""
         return max((row.t for row in self._rows.values()), default=None)
 
-    def loss(self, split: str) -> list[Point]:
-        """(step, loss) of the training stage; NaN where there is none."""
-        return [(row.step, number(row.loss)) for row in self.rows("train", split)]
+    @property
+    def begun(self) -> float | None:
+        """When the first row of training was written (container's clock): where the axis of time begins."""
+        return min((row.t for (stage, _, _), row in self._rows.items() if stage == "train"), default=None)
 
-    def acceptance(self, split: str) -> list[list[Point]]:
-        """One series per draft position: (step, joint acceptance)."""
-        rows = [row for row in self.rows("train", split) if row.acc_pos]
-        positions = max((len(row.acc_pos) for row in rows), default=0)
-        return [[(row.step, number(row.acc_pos[k] if k < len(row.acc_pos) else None)) for row in rows] for k in range(positions)]
+    def place(self, row: MetricRow, axis: str) -> float:
+        """Where a row stands on the axis: its step, or the seconds since training began."""
+        return float(row.step) if axis == "step" else row.t - (self.begun or 0.0)
 
 
 def number(value: float | None) -> float:

@@ -1,0 +1,106 @@
+"""NOTES.md of a run and of a workspace: read, edited and appended to by people and by the product, none losing a line of
+another's. The verb ``notes``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator
+
+from eagle3.runner import merge, rundir
+from eagle3.runner.errors import VerbError, from_os_error
+
+NAME = "NOTES.md"
+LIMIT_BYTES = 1 << 20
+LOCK_WAIT_S = 10.0
+LOCK_STALE_S = 30.0
+"""A lock older than this belongs to a writer that died: a write takes milliseconds."""
+
+
+def notes(folder: Path, op: str, args: Dict[str, Any]) -> Dict[str, Any]:
+    """``read`` gives ``{"text","t"}``; ``write`` takes ``text`` and the ``base`` that it was made from, merges it with what
+    others wrote meanwhile, and gives ``{"text","t","merged","conflicts"}``. Raises VerbError."""
+    if op == "read":
+        return _read(folder)
+    if op != "write":
+        raise VerbError("usage", f"There is no way {op!r} to use notes.", "Use read or write.")
+    return write(folder, str(args["base"]), str(args["text"]))
+
+
+def write(folder: Path, base: str, text: str) -> Dict[str, Any]:
+    """Put ``text``, an edit of ``base``, in place of the notes. What others changed since ``base`` stays."""
+    if len(text.encode()) > LIMIT_BYTES:
+        raise VerbError(
+            "usage", f"The notes are longer than {LIMIT_BYTES >> 20} MiB and were not saved.", "Move a part to another file."
+        )
+    with locked(folder):
+        now = _read(folder)["text"]
+        lines, conflicts = merge.merge(_lines(base), _lines(now), _lines(text))
+        made = "".join(line + "\n" for line in lines)
+        try:
+            rundir.write_bytes(folder / NAME, made.encode())
+        except OSError as error:
+            raise from_os_error(error, f"writing {folder / NAME}") from error
+    return {**_read(folder), "merged": now != base, "conflicts": conflicts}
+
+
+def append(folder: Path, text: str) -> None:
+    """Add ``text`` at the end, beginning on a line of its own. Raises VerbError, OSError."""
+    with locked(folder):
+        path = folder / NAME
+        before = path.read_bytes() if path.exists() else b""
+        gap = b"" if not before or before.endswith(b"\n") else b"\n"
+        rundir.write_bytes(path, before + gap + text.encode())
+
+
+def _lines(text: str) -> "list[str]":
+    return text.splitlines()
+
+
+def _read(folder: Path) -> Dict[str, Any]:
+    path = folder / NAME
+    try:
+        status = path.stat()
+        if status.st_size > LIMIT_BYTES:
+            raise VerbError("usage", f"{path} is longer than {LIMIT_BYTES >> 20} MiB.", "Open it in an editor there.")
+        return {"text": path.read_bytes().decode("utf-8", "replace"), "t": status.st_mtime}
+    except FileNotFoundError:
+        return {"text": "", "t": None}
+    except OSError as error:
+        raise from_os_error(error, f"reading {path}") from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path, clock: Callable[[], float] = time.time, pause: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """Hold the notes of ``folder`` for one write. The lock is a folder, which works on network disks too; one that a dead
+    writer left is taken over by whoever renames it away first. Raises VerbError("busy") after `LOCK_WAIT_S`."""
+    lock = folder / f".{NAME}.lock"
+    deadline = clock() + LOCK_WAIT_S
+    while True:
+        try:
+            if rundir.claim(lock):
+                break
+            age_s = clock() - lock.stat().st_mtime
+        except FileNotFoundError as error:
+            if not folder.is_dir():
+                raise from_os_error(error, f"writing {folder / NAME}") from error
+            continue  # let go of between the two questions
+        except OSError as error:
+            raise from_os_error(error, f"writing {folder / NAME}") from error
+        if age_s > LOCK_STALE_S:
+            aside = folder / f".{NAME}.stale-{os.urandom(6).hex()}"
+            with contextlib.suppress(OSError):  # another one took it over first
+                lock.rename(aside)
+                aside.rmdir()
+        elif clock() > deadline:
+            raise VerbError("busy", f"{folder / NAME} is being written by somebody else.", "Save again in a moment.")
+        else:
+            pause(0.02)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # taken over as stale: the new holder's to remove
+            lock.rmdir()

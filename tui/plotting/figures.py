@@ -1,0 +1,131 @@
+"""What can be plotted of a run: each figure by name, with its lines on the axis of steps or of time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from eagle3.core.records import Event, MetricRow
+from tui.formats import duration_label, number_label
+from tui.plotting.series import Metrics, Point, number
+from tui.plotting.shaping import nearest, step_at
+from tui.plotting.view import Axis
+from tui.themes.palette import ACCENT, FAINT, MUTED, SERIES, WARN
+
+
+@dataclass(frozen=True)
+class Line:
+    """A series to draw. ``dots`` draws points without a line between them; ``name`` is what a reading calls it."""
+
+    points: tuple[Point, ...]
+    colour: str
+    dots: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened at ``x``: a vertical line in ``colour``."""
+
+    x: float
+    colour: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """``low`` is where its axis begins at the latest, None where it begins at the smallest value."""
+
+    title: str
+    lines: Callable[[Metrics, Axis], list[Line]]
+    low: float | None = None
+
+
+def _of(value: Callable[[MetricRow], float | None], *, stage: str = "train") -> Callable[[Metrics, Axis], list[Line]]:
+    """Training as a line, held-out as dots, of one value of a row."""
+
+    def lines(metrics: Metrics, axis: Axis) -> list[Line]:
+        found = []
+        for split, colour, name in (("train", ACCENT, "train"), ("val", WARN, "held-out")):
+            rows = [row for row in metrics.rows(stage, split) if value(row) is not None or split == "train"]
+            points = tuple((metrics.place(row, axis), number(value(row))) for row in rows)
+            if points:
+                found.append(Line(points, colour, dots=split == "val", name=name))
+        return found
+
+    return lines
+
+
+def _positions(values: Callable[[MetricRow], Sequence[float | None]]) -> Callable[[Metrics, Axis], list[Line]]:
+    """One line for each position of the draft, held-out as dots of the same colour."""
+
+    def lines(metrics: Metrics, axis: Axis) -> list[Line]:
+        found = []
+        for split in ("train", "val"):
+            rows = [row for row in metrics.rows("train", split) if values(row)]
+            for k in range(max((len(values(row)) for row in rows), default=0)):
+                points = tuple(
+                    (metrics.place(row, axis), number(values(row)[k] if k < len(values(row)) else None)) for row in rows
+                )
+                name = f"position {k + 1}" + (" held-out" if split == "val" else "")
+                found.append(Line(points, SERIES[min(k, len(SERIES) - 1)], dots=split == "val", name=name))
+        return found
+
+    return lines
+
+
+FIGURES: dict[str, Figure] = {
+    "loss": Figure("Loss", _of(lambda row: row.loss)),
+    "acceptance": Figure("Acceptance", _positions(lambda row: row.acc_pos), low=0.0),
+    "length": Figure("Simulated acceptance length", _of(lambda row: row.accept_len), low=1.0),
+    "loss_pos": Figure("Loss by position", _positions(lambda row: row.loss_pos)),
+    "lr": Figure("Learning rate", _of(lambda row: row.lr), low=0.0),
+    "grad_norm": Figure("Gradient norm", _of(lambda row: row.grad_norm), low=0.0),
+    "tok_s": Figure("Tokens per second", _of(lambda row: row.tok_s), low=0.0),
+}
+"""The figures by name, in the order in which a key goes through them."""
+
+
+def following(name: str, step: int = 1) -> str:
+    """The figure ``step`` places after ``name``."""
+    names = list(FIGURES)
+    return names[(names.index(name) + step) % len(names)]
+
+
+def marks_of(events: Sequence[Event], metrics: Metrics, axis: Axis) -> list[Mark]:
+    """Checkpoints, later attempts and guards, at the step that training had reached or at their time."""
+    rows = metrics.rows("train", "train")
+    times = sorted((row.t, float(row.step)) for row in rows)
+    begun = metrics.begun
+    found = []
+    for event in events:
+        colour = _mark_colour(event)
+        x = step_at(times, event.t) if axis == "step" else event.t - begun if begun is not None else None
+        if colour and x is not None and x >= 0:
+            found.append(Mark(x, colour))
+    return found
+
+
+def _mark_colour(event: Event) -> str:
+    if event.kind.startswith("guard"):
+        return WARN
+    if event.kind == "checkpoint":
+        return FAINT
+    return MUTED if event.kind == "attempt_started" and event.attempt > 1 else ""
+
+
+def place_label(x: float, axis: Axis) -> str:
+    """A place on the axis in words."""
+    return f"step {x:,.0f}" if axis == "step" else duration_label(x)
+
+
+def reading(lines: Sequence[Line], x: float, axis: Axis) -> str:
+    """What the lines are at the real point nearest to ``x``: "step 120: train 4.31, held-out 4.52"."""
+    of_line = [(line, point) for line in lines if not line.dots and (point := nearest(line.points, x)) is not None]
+    if not of_line:
+        of_line = [(line, point) for line in lines if (point := nearest(line.points, x)) is not None]
+    if not of_line:
+        return ""
+    at = min((point[0] for _, point in of_line), key=lambda px: abs(px - x))
+    dots = [(line, point) for line in lines if line.dots and (point := nearest(line.points, at)) is not None and point[0] == at]
+    values = [f"{line.name} {number_label(point[1])}" for line, point in [*of_line, *dots] if point[0] == at]
+    return f"{place_label(at, axis)}: {', '.join(dict.fromkeys(values))}"
