@@ -123,6 +123,9 @@ def test_from_check_to_picture_on_this_machine(tmp_path: Path) -> None:
     assert wrong.returncode == 2
     assert "train.max_step: there is no such field" in wrong.stderr
 
+    refused = answer("launch", "--set", f"worker_python={FAKE_WORKER}", "--run-id", "pilot-cli", code=1)["error"]
+    assert refused["code"] == "not_ready" and "python." in refused["text"]
+    assert answer("runs")["runs"] == []
     launched = answer("launch", "--set", f"worker_python={FAKE_WORKER}", "--run-id", "pilot-cli", "--anyway")
     assert (launched["run_id"], launched["already"]) == ("pilot-cli", False)
     again = answer("launch", "--set", f"worker_python={FAKE_WORKER}", "--run-id", "pilot-cli")
