@@ -73,7 +73,7 @@ class ConsoleApp(App[None]):
         self.choices = plan.first_choices(workspace, worker_python)
         self._machine_chosen = False
         self.catalog = catalog
-        self._first_run = run_id
+        self.first_run = run_id
         self._terminal_is_there = terminal_is_there
         ask = Ask(host_key=self._ask_host_key, secret=self._ask_secret)
         self.session = Session(
@@ -103,8 +103,8 @@ class ConsoleApp(App[None]):
             self._tell_catalog_problem()
         self.set_interval(1.0, self._tick)
         self.call_after_refresh(self.session.start)
-        if self._first_run:
-            self.call_after_refresh(self.open_run, self._first_run)
+        if self.first_run:
+            self.call_after_refresh(self.open_run, self.first_run)
 
     async def on_unmount(self) -> None:
         await self.session.close()

@@ -162,6 +162,8 @@ def picture(
     screen: Annotated[str, typer.Option(help="run, overview, readiness, runs or launch")] = "run",
 ) -> None:  # fmt: skip
     host, rest = place(words, local, ["RUN_ID", "OUT.svg"])
+    if screen == "readiness" and len(rest) == 1:
+        rest.insert(0, "")  # it is about the machine, not about a run
     columns, _, rows = size.partition("x")
     if len(rest) != 2 or not (columns.isdecimal() and rows.isdecimal()):
         raise Usage("Write: eagle3-tui picture [HOST] RUN_ID OUT.svg --size 120x36 (or --local in place of HOST).")
