@@ -11,7 +11,7 @@ import getpass
 import shlex
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -284,7 +284,7 @@ class Container:
     async def _log(self, run_id: str, op: str, **args: Any) -> dict[str, Any]:
         return (await self._call("log", {"workspace": self.workspace, "run_id": run_id, "op": op, **args}, READ_LIMIT_S)).result
 
-    async def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncIterator[RunNews]:
+    async def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncGenerator[RunNews, None]:
         """News of a run, from its beginning until it has ended and everything it left has been told.
 
         A lost link is waited out: `link` tells of it, and following goes on where it was. Raises ContainerError

@@ -5,9 +5,8 @@ Nothing here waits for the wire, and the first picture is drawn before anything 
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -17,13 +16,14 @@ from textual.app import App, SystemCommand
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
-from remote.ask import Ask, HostKeyQuestion, SecretQuestion
 from tui import messages, plan
 from tui.catalog import Catalog
 from tui.checking import Checking
+from tui.comparing import Compared
 from tui.formats import clean_text, one_line
 from tui.keymap import KEYS
 from tui.launching import Launching
+from tui.login import login_questions
 from tui.mending import Mending
 from tui.ports import Connect
 from tui.screens.base import ConsoleScreen, bindings_of
@@ -35,7 +35,7 @@ from tui.themes.palette import THEME
 
 LATER = {
     "readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen",
-    "notes": "NotesScreen",
+    "notes": "NotesScreen", "compare": "CompareScreen",
 }  # fmt: skip
 """Screens imported when they are first opened: the plots alone cost a third of a second."""
 
@@ -71,11 +71,12 @@ class ConsoleApp(App[None]):
         self.clock = clock
         self.console_state = Console(host, poll_s=poll_s)
         self.choices = plan.first_choices(workspace, worker_python)
+        self.compared = Compared()
         self._machine_chosen = False
         self.catalog = catalog
         self.first_run = run_id
         self._terminal_is_there = terminal_is_there
-        ask = Ask(host_key=self._ask_host_key, secret=self._ask_secret)
+        ask = login_questions(self)
         self.session = Session(
             connect,
             post=self.post_message,
@@ -196,6 +197,16 @@ class ConsoleApp(App[None]):
         else:
             view.problem = message.text
         self.present()
+
+    def on_run_collected(self, message: messages.RunCollected) -> None:
+        self.compared.take(message.run_id, message.view, message.spec_toml, message.problem)
+        self.present()
+
+    def compare(self, run_ids: Sequence[str]) -> None:
+        """Lay these runs side by side."""
+        self.compared = Compared(tuple(run_ids))
+        self.session.collect(run_ids)
+        self.action_go("compare")
 
     def on_launched(self, message: messages.Launched) -> None:
         self.console_state.launching = ""
@@ -366,28 +377,3 @@ class ConsoleApp(App[None]):
 
     def form_in_front(self) -> bool:
         return isinstance(self.screen, ConsoleScreen) and self.screen.HERE == "launch"
-
-    # --- questions of the login
-
-    async def _ask_host_key(self, question: HostKeyQuestion) -> bool:
-        rows = [("Host", question.host), ("Key", question.key_type), ("Fingerprint", question.fingerprint)]
-        buttons = [Choice("trust", "y", "Trust it"), Choice("", "escape", "Refuse", default=True)]
-        note = "Nobody has vouched for this key yet. Compare the fingerprint with what the host's owner says."
-        return bool(await self._answer(Confirm("A host that is not known yet", rows, buttons, note)))
-
-    async def _ask_secret(self, question: SecretQuestion) -> str | None:
-        from tui.screens.secret import Secret
-
-        answer: str | None = await self._answer(Secret(question.host, question.prompt, question.echo))
-        return answer
-
-    async def _answer(self, screen: Screen[Any]) -> Any:
-        """Show a dialog from outside a worker and wait for its answer."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def answered(result: Any) -> None:
-            if not answer.done():
-                answer.set_result(result)
-
-        await self.push_screen(screen, answered)
-        return await answer

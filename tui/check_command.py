@@ -16,6 +16,7 @@ from eagle3.core.spec import RunSpec
 from remote.errors import ContainerError
 from tui import plan
 from tui.formats import duration_label, one_line
+from tui.readiness import sections_of
 
 if TYPE_CHECKING:
     from tui.oneshot import Talk
@@ -90,7 +91,7 @@ async def _deep(talk: Talk, spec: RunSpec, facts: dict[str, Any]) -> None:
 def section_line(talk: Talk, spec: RunSpec, section: str, value: Mapping[str, Any], elapsed_s: float) -> str:
     """ "✗ deep.imports.worker  2.1 s": the worst that the section's own checks say, and the first that says it."""
     found = report_of(talk, spec, {"now": 0.0, section: value}, deep=False)
-    own = [check for check in found.checks if check.deep and check.status != "skipped"]
+    own = [check for check in found.checks if check.deep and section in sections_of([check])]
     worst = min(own, key=lambda check: WORST_FIRST.index(check.status), default=None)
     took = value.get("took_s")
     words = f"{one_line(section, 80)}  {f'{took:.1f} s' if isinstance(took, (int, float)) else ''}".rstrip()

@@ -10,7 +10,7 @@ from textual.message import Message
 from eagle3.core.records import LogFile, LogPage, LogSearch, NotesText, Probe
 from tui.ports import RunNewsView
 from tui.reading import LogAsk
-from tui.state import LinkState
+from tui.state import LinkState, RunView
 
 
 class LinkChanged(Message):
@@ -180,3 +180,11 @@ class NotesFailed(Message):
     def __init__(self, run_id: str, text: str, saving: bool) -> None:
         super().__init__()
         self.run_id, self.text, self.saving = run_id, text, saving
+
+
+class RunCollected(Message):
+    """What is known of a run to compare, and its spec as text; or why it cannot be had."""
+
+    def __init__(self, run_id: str, view: RunView | None, spec_toml: str = "", problem: str = "") -> None:
+        super().__init__()
+        self.run_id, self.view, self.spec_toml, self.problem = run_id, view, spec_toml, problem

@@ -3,7 +3,7 @@ in-process container of the tests. Importing this costs nothing of asyncssh."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal, Protocol
 
@@ -41,6 +41,8 @@ class RunNewsView(Protocol):
     def reset(self) -> AbstractSet[str]: ...
     @property
     def result(self) -> Result | None: ...
+    @property
+    def more(self) -> bool: ...
 
 
 class ToldView(Protocol):
@@ -85,7 +87,7 @@ class ContainerPort(Protocol):
     async def log_time(self, run_id: str, name: str, text: str) -> int: ...
     async def notes(self, run_id: str = "") -> NotesText: ...
     async def save_notes(self, base: str, text: str, run_id: str = "") -> NotesText: ...
-    def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncIterator[RunNewsView]: ...
+    def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncGenerator[RunNewsView, None]: ...
 
 
 StopMode = Literal["now", "after-checkpoint"]

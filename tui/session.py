@@ -26,7 +26,7 @@ from tui import messages
 from tui.formats import one_line
 from tui.ports import Connect, ContainerPort, LinkView, StopMode, ToldView
 from tui.reading import LogAsk
-from tui.state import LinkState
+from tui.state import LinkState, RunView
 
 FOLLOW_S = 1.0
 """Seconds between two reads of the open run."""
@@ -131,6 +131,10 @@ class Session:
     def save_notes(self, run_id: str, base: str, text: str) -> None:
         """Save an edit of ``base``; what others wrote meanwhile stays."""
         self._spawn(f"Saving the notes of {run_id or 'the workspace'}", self._notes(run_id, (base, text)))
+
+    def collect(self, run_ids: Sequence[str]) -> None:
+        """Read these runs once, for a comparison; each comes as a message of its own."""
+        self._spawn("Comparing", self._collect(tuple(run_ids)))
 
     async def close(self) -> None:
         """End every task and the connection; runs go on."""
@@ -326,6 +330,22 @@ class Session:
             self._post(messages.NotesFailed(run_id, sentence(error), edit is not None))
         else:
             self._post(messages.NotesArrived(run_id, found, self._clock(), edit is not None))
+
+    async def _collect(self, run_ids: tuple[str, ...]) -> None:
+        container = await self._ready()
+        for run_id in run_ids:
+            view = RunView(run_id)
+            try:
+                async with contextlib.aclosing(container.follow(run_id, poll_s=FOLLOW_S)) as following:
+                    async for news in following:
+                        view.take(news, self._clock())
+                        if not news.more:
+                            break
+                spec_toml = (await container.read_text(run_id, "spec.toml"))["spec.toml"] or ""
+            except (LinkError, ContainerError) as error:
+                self._post(messages.RunCollected(run_id, None, problem=sentence(error)))
+            else:
+                self._post(messages.RunCollected(run_id, view, spec_toml))
 
     async def _launch(self, spec: RunSpec, run_id: str, resume: bool, report: dict[str, Any] | None = None) -> None:
         container = await self._ready()

@@ -191,6 +191,8 @@ class Console:
     probe: Known[Probe | None] = field(default_factory=lambda: Known(None))
     runs: dict[str, Known[RunSummary]] = field(default_factory=dict)
     open_run: RunView | None = None
+    marked: list[str] = field(default_factory=list)
+    """Runs marked for a comparison, in the order of marking."""
     reading: Reading | None = None
     """The log that is open, of the open run."""
     notes: dict[str, NotesView] = field(default_factory=dict)

@@ -27,8 +27,8 @@ def main(argv: Optional[List[str]] = None) -> int:
         add = commands.add_parser(name, help=text)
         add.add_argument("workspace", nargs="?", default="~/eagle3")
     commands.add_parser("gpu", help="the GPUs, as JSON")
-    add = commands.add_parser("nvml", help=argparse.SUPPRESS)
-    add.add_argument("--details", action="store_true")
+    commands.add_parser("nvml", help=argparse.SUPPRESS)
+    commands.add_parser("nvml-details", help=argparse.SUPPRESS)
     commands.add_parser("logsearch", help=argparse.SUPPRESS)
     add = commands.add_parser("supervise", help="watch over one attempt of a run")
     add.add_argument("run_dir", type=Path)
@@ -56,7 +56,11 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "serve":
         return serve.main(options.marker)
     if options.command == "nvml":
-        return gpu.nvml_main(options.details)
+        return gpu.nvml_main()
+    if options.command == "nvml-details":
+        from eagle3.runner.facts import nvml  # a sweep's, see verbs
+
+        return nvml.main()
     if options.command == "logsearch":
         return logsearch.main()
     if options.command == "supervise":

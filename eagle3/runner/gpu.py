@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from eagle3.runner import detach
-from eagle3.runner.facts import nvml
 
 DEADLINE_S = 6.0
 MIB = 1 << 20
@@ -24,10 +23,9 @@ MIB = 1 << 20
 _SMI_FIELDS = "index,name,uuid,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,driver_version"
 
 
-def report(deadline_s: float = DEADLINE_S, *, details: bool = False) -> Dict[str, Any]:
-    """Ask NVML, then nvidia-smi. Takes at most about twice ``deadline_s``; never raises for want of a GPU. With ``details``
-    what only a readiness sweep needs is asked too (``facts.nvml``); only NVML answers that."""
-    first = _ask_child(deadline_s, details)
+def report(deadline_s: float = DEADLINE_S) -> Dict[str, Any]:
+    """Ask NVML, then nvidia-smi. Takes at most about twice ``deadline_s``; never raises for want of a GPU."""
+    first = _ask_child(deadline_s)
     if first["status"] == "ok":
         return first
     second = _ask_smi(deadline_s)
@@ -47,7 +45,7 @@ def _answer(status: str, text: str = "", **more: Any) -> Dict[str, Any]:
     return {"status": status, "text": text, "source": "", "driver": "", "gpus": [], **more}
 
 
-def _run(command: List[str], deadline_s: float) -> "subprocess.CompletedProcess[bytes]":
+def run_child(command: List[str], deadline_s: float) -> "subprocess.CompletedProcess[bytes]":
     """As subprocess.run, but it gives a child in D state up instead of waiting for it for ever."""
     # Without a run's marker: a supervisor asks too, and its questions are no processes of the run.
     env = {key: value for key, value in os.environ.items() if not key.startswith("EAGLE3_")}
@@ -62,9 +60,9 @@ def _run(command: List[str], deadline_s: float) -> "subprocess.CompletedProcess[
     return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 
-def _ask_child(deadline_s: float, details: bool) -> Dict[str, Any]:
+def _ask_child(deadline_s: float) -> Dict[str, Any]:
     try:
-        done = _run(detach.own_command("nvml", *(["--details"] if details else []), site=True), deadline_s)
+        done = run_child(detach.own_command("nvml", site=True), deadline_s)
         found = json.loads(done.stdout.decode("utf-8", "replace"))
     except subprocess.TimeoutExpired:
         return _answer(
@@ -80,7 +78,7 @@ def _ask_smi(deadline_s: float) -> Optional[Dict[str, Any]]:
     if tool is None:
         return None
     try:
-        done = _run([tool, f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"], deadline_s)
+        done = run_child([tool, f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"], deadline_s)
     except subprocess.TimeoutExpired:
         return _answer(
             "unknown", f"nvidia-smi did not answer within {deadline_s:.0f} s; the driver may hang.", source="nvidia-smi"
@@ -115,7 +113,7 @@ def _ask_smi(deadline_s: float) -> Optional[Dict[str, Any]]:
 def _smi_processes(tool: str, uuid: str, deadline_s: float) -> List[Dict[str, Any]]:
     query = [tool, "-i", uuid, "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
     try:
-        done = _run(query, deadline_s)
+        done = run_child(query, deadline_s)
     except (subprocess.TimeoutExpired, OSError):
         return []
     rows = [line.split(",") for line in done.stdout.decode("utf-8", "replace").splitlines() if "," in line]
@@ -132,13 +130,13 @@ def _number(text: str) -> Optional[float]:
         return None  # "[N/A]", "[Not Supported]"
 
 
-def nvml_main(details: bool = False) -> int:
+def nvml_main() -> int:
     """The child: one line of JSON on stdout. Anything that the driver does not know is null."""
-    sys.stdout.write(json.dumps(_nvml(details)) + "\n")
+    sys.stdout.write(json.dumps(_nvml()) + "\n")
     return 0
 
 
-def _nvml(details: bool) -> Dict[str, Any]:
+def _nvml() -> Dict[str, Any]:
     try:
         import pynvml
     except ImportError:
@@ -182,9 +180,7 @@ def _nvml(details: bool) -> Dict[str, Any]:
             }
         )
     driver = _text(ask(pynvml.nvmlSystemGetDriverVersion))
-    more = nvml.add(pynvml, ask, cards) if details else {}
-    text = "" if cards else "NVML lists no GPU"
-    return _answer("ok" if cards else "none", text, source="nvml", driver=driver, gpus=cards, **more)
+    return _answer("ok" if cards else "none", "" if cards else "NVML lists no GPU", source="nvml", driver=driver, gpus=cards)
 
 
 def _text(value: Any) -> str:

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 from eagle3.runner import cgroups, identity, mounts
 
@@ -71,7 +71,7 @@ def disks(paths: Iterable[str]) -> List[Dict[str, Any]]:
     return result
 
 
-def in_parallel(calls: List[Callable[[], Dict[str, Any]]], deadline_s: float) -> List[Optional[Dict[str, Any]]]:
+def in_parallel(calls: Sequence[Callable[[], Dict[str, Any]]], deadline_s: float) -> List[Optional[Dict[str, Any]]]:
     """The answers of ``calls``, each in a thread of its own; None for one that has not answered in time."""
     answers: List[Optional[Dict[str, Any]]] = [None] * len(calls)
 

@@ -18,7 +18,6 @@ from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
 from eagle3.runner import stop as stopping
 from eagle3.runner.errors import VerbError, from_os_error
-from eagle3.runner.facts import gather
 
 __all__ = ["LIMITS_S", "VerbError", "handle"]
 
@@ -61,6 +60,9 @@ def _probe(args: Args) -> Dict[str, Any]:
 
 
 def _facts(args: Args) -> Dict[str, Any]:
+    # Only a readiness sweep needs these: every helper would pay for their import when it starts.
+    from eagle3.runner.facts import gather
+
     return gather(args["wants"], args.get("sections"))
 
 

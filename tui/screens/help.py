@@ -15,10 +15,12 @@ from tui.themes.palette import ACCENT, MUTED, STATE_COLOURS, TEXT
 
 PLACES = (
     ("everywhere", "Everywhere"),
-    ("overview", "Overview and Runs"),
+    ("overview", "Overview"),
     ("readiness", "Readiness"),
     ("launch", "Launch"),
     ("run", "Run"),
+    ("runs", "Runs"),
+    ("compare", "Compare"),
     ("logs", "Logs"),
     ("notes", "Notes"),
 )

@@ -72,7 +72,7 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         figure: Figure,
         lines: Callable[[], Sequence[Line]],
         view: View,
-        marks: Callable[[], Sequence[Mark]],
+        marks: Callable[[], Sequence[Mark]] = tuple,
     ) -> None:
         """Draw ``lines()`` as ``view`` says, where ``version`` differs from what is drawn, it is time (a new view is shown at
         once), and the plot is on screen."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
 from rich.text import Text
 from textual.binding import Binding
 from textual.message import Message
@@ -11,7 +14,7 @@ from textual.widgets.data_table import RowDoesNotExist
 from eagle3.core.records import LIVE_STATES, RunSummary
 from tui.formats import STATE_WORDS, UNKNOWN, age_label, clean_line, count_label, share, short_duration
 from tui.state import Console, Known, run_age_s
-from tui.themes.palette import MUTED, STATE_COLOURS, TEXT
+from tui.themes.palette import ACCENT, MUTED, STATE_COLOURS, TEXT
 
 WIDTHS = {
     "State": 14, "Run": 26, "Stage": 10, "Done": 5, "Left": 5, "Took": 6,
@@ -92,13 +95,22 @@ class RunsTable(DataTable[Text]):
                 self.add_column(name, key=name, width=WIDTHS[name])
             self._names, self._order = names, []
 
-    def show(self, console: Console, now: float) -> None:
-        """Update the rows in place; rebuild only where runs came, went or changed order."""
+    def show(
+        self,
+        console: Console,
+        now: float,
+        rows: Sequence[Known[RunSummary]] | None = None,
+        marked: AbstractSet[str] = frozenset(),
+    ) -> None:
+        """Update the rows in place; rebuild only where runs came, went or changed order. ``rows`` chooses and orders them,
+        ``marked`` ones have a mark."""
         under_cursor = self.current()
         self._fit()
-        rows = console.runs_by_age()
+        rows = console.runs_by_age() if rows is None else rows
         order = [known.value.run_id for known in rows]
         drawn = {known.value.run_id: cells(known, now, console.stale(known.at, now)) for known in rows}
+        for run_id in marked & drawn.keys():
+            drawn[run_id]["Run"] = Text(f"▪ {drawn[run_id]['Run'].plain}", ACCENT)
         if order != self._order:
             self.clear()
             for run_id in order:

@@ -30,7 +30,8 @@ def judge(
     ``deep`` says whether the heavy probes were started: where they were not, their checks are "skipped", and where one
     has not answered, "unknown". ``local_now`` is this machine's clock at the moment when the answer came and
     ``round_trip_s`` what the question took. ``needs`` are what the run will write, as in `wants`; by default those that the
-    container was asked about, else those of ``spec``. ``asked`` names the sections that were asked for when only some checks are run again: checks of
+    container was asked about, else those of ``spec``.
+    ``asked`` names the sections that were asked for when only some checks are run again: checks of
     other sections are left out. Without it a light section that is missing is unknown.
     """
     disk = facts.get("disk") or {}

@@ -51,6 +51,8 @@ class Context:
         return self.spec.device if self.spec is not None else ""
 
 
+ASK_AGAIN = "Ask again; the container may be too busy, or its helper of another version."
+
 Judge = Callable[[Facts, Context], Iterable[Finding]]
 
 
@@ -108,9 +110,9 @@ class Registry:
         took = sum(float(facts[name].get("took_s") or 0.0) for name in declared.needs) or None
         broken = next((str(facts[name]["error"]) for name in declared.needs if facts[name].get("error")), "")
         try:
-            findings = [Finding("unknown", broken)] if broken else list(declared.judge(facts, context))
+            findings = [Finding("unknown", broken, ASK_AGAIN)] if broken else list(declared.judge(facts, context))
         except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            findings = [Finding("unknown", f"its facts cannot be understood: {type(error).__name__}: {error}")]
+            findings = [Finding("unknown", f"its facts cannot be understood: {type(error).__name__}: {error}", ASK_AGAIN)]
         return [_check_of(declared, finding, took) for finding in findings]
 
 
@@ -120,7 +122,7 @@ def _unasked(declared: Declared, missing: list[str], context: Context) -> Findin
         return Finding("skipped", "not run", "Run it with --deep.") if context.asked is None else None
     if context.asked is not None and not set(missing) <= context.asked:
         return None
-    return Finding("unknown", f"no answer about {', '.join(missing)}", "Ask again; the container may be too slow or too old.")
+    return Finding("unknown", f"no answer about {', '.join(missing)}", ASK_AGAIN)
 
 
 def _check_of(declared: Declared, found: Finding, took_s: float | None) -> Check:

@@ -26,8 +26,9 @@ def facts(wants: Dict[str, Any], root: Path) -> Dict[str, Any]:
     nothing else."""
     workspace = str(wants.get("workspace") or "~/eagle3")
     asked = list(dict.fromkeys([workspace, *map(str, wants.get("paths") or []), *_need_paths(wants)]))
-    answers = host.in_parallel([functools.partial(_path, text, root) for text in asked], PATH_LIMIT_S)
-    late = f"did not answer within {PATH_LIMIT_S:.0f} s; its server may be gone"
+    limit_s = PATH_LIMIT_S * float(wants.get("patience") or 1.0)
+    answers = host.in_parallel([functools.partial(_path, text, root) for text in asked], limit_s)
+    late = f"did not answer within {limit_s:.0f} s; its server may be gone"
     paths = [
         answer if answer is not None else {"asked": text, "path": text, "error": f"{text} {late}"}
         for text, answer in zip(asked, answers)
@@ -38,7 +39,9 @@ def facts(wants: Dict[str, Any], root: Path) -> Dict[str, Any]:
         for need in wants.get("needs") or []
         if not _there_already(need)
     ]
-    more = host.in_parallel([lambda: {"found": quotas()}, lambda: freeable(workspace)], max(QUOTA_LIMIT_S, WALK_LIMIT_S) + 1.0)
+    more = host.in_parallel(
+        [lambda: {"found": quotas()}, lambda: freeable(workspace)], max(QUOTA_LIMIT_S, WALK_LIMIT_S) + limit_s
+    )
     found, free = more
     return {"paths": paths, "needs": needs, "quota": (found or {"found": []})["found"], "freeable": free}
 

@@ -35,11 +35,13 @@ def gather(
     known: Dict[str, Section] = SECTIONS,
 ) -> Dict[str, Any]:
     """``{"now", SECTION: {…, "took_s", "error"?}}`` for ``sections`` (default: all). ``root`` holds the ``proc`` and ``sys``
-    that are read where a test gives another one. Raises VerbError(usage) for an unknown section."""
+    that are read where a test gives another one. ``wants["patience"]`` multiplies all limits, for a machine that is known to
+    be slow. Raises VerbError(usage) for an unknown section."""
     names = list(dict.fromkeys(sections if sections is not None else known))
     for name in names:
         if name not in known:
             raise VerbError("usage", f"There is no section of facts called {name!r}.", f"Use of {', '.join(known)}.")
+    patience = float(wants.get("patience") or 1.0)
     answers: Dict[str, Dict[str, Any]] = {}
     begun = time.monotonic()
 
@@ -55,7 +57,8 @@ def gather(
         thread.start()
     facts: Dict[str, Any] = {}
     for name, thread in threads.items():
-        thread.join(max(0.0, begun + limits_s[name] - time.monotonic()))
-        late = {"error": f"the container gave no answer about {name} within {limits_s[name]:.0f} s", "took_s": limits_s[name]}
+        limit_s = limits_s[name] * patience
+        thread.join(max(0.0, begun + limit_s - time.monotonic()))
+        late = {"error": f"the container gave no answer about {name} within {limit_s:.0f} s", "took_s": limit_s}
         facts[name] = answers.get(name, late)
     return {"now": time.time(), "pid": os.getpid(), **facts}

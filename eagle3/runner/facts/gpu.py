@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Any, Dict
 
-from eagle3.runner import gpu, identity, proctable, state
+from eagle3.runner import detach, gpu, identity, proctable, state
+from eagle3.runner import host as machine
 from eagle3.runner.facts import host
 
 
 def facts(wants: Dict[str, Any], root: Path) -> Dict[str, Any]:
     """The report of ``runner.gpu`` with details, each process told whose it is. ``devices`` says whether the kernel shows
     NVIDIA devices at all, ``smi`` where nvidia-smi is."""
-    deadline_s = float(wants.get("gpu_limit_s") or gpu.DEADLINE_S)
-    report = gpu.report(deadline_s, details=True)
+    deadline_s = gpu.DEADLINE_S * float(wants.get("patience") or 1.0)
+    answers = machine.in_parallel([lambda: gpu.report(deadline_s), lambda: _details(deadline_s)], 2 * deadline_s + 2.0)
+    report: Dict[str, Any] = answers[0] or {
+        "status": "unknown",
+        "text": "the GPUs did not answer in time",
+        "gpus": [],
+        "driver": "",
+    }
+    details = answers[1] or {}
+    cards = details.pop("cards", None) or {}
+    for card in report["gpus"]:
+        card.update(cards.get(str(card["index"]), {}))
     holders: Dict[int, Dict[str, Any]] = {}
     for card in report["gpus"]:
         for process in card.get("processes") or []:
@@ -24,11 +37,23 @@ def facts(wants: Dict[str, Any], root: Path) -> Dict[str, Any]:
             holders.setdefault(pid, holder(pid))
             process.update(holders[pid])
     return {
+        "source": "",
         **report,
+        "cuda_driver": details.get("cuda_driver"),
+        "links": details.get("links") or [],
         "devices": gpu.has_devices(),
         "smi": shutil.which("nvidia-smi") or "",
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
+
+
+def _details(deadline_s: float) -> Dict[str, Any]:
+    try:
+        done = gpu.run_child(detach.own_command("nvml-details", site=True), deadline_s)
+        found = json.loads(done.stdout.decode("utf-8", "replace"))
+    except (subprocess.TimeoutExpired, OSError, ValueError):
+        return {}  # the report, asked at the same time, says what is wrong with the driver
+    return found if isinstance(found, dict) else {}
 
 
 def holder(pid: int) -> Dict[str, Any]:

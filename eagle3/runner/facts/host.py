@@ -25,7 +25,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 def facts(wants: Dict[str, Any], root: Path) -> Dict[str, Any]:
     """What ``runner.host`` knows of the machine and, beyond it, everything that was found to break runs."""
-    shell = login_shell(str(wants.get("shell") or _shell()))
+    shell = login_shell(str(wants.get("shell") or _shell()), SHELL_LIMIT_S * float(wants.get("patience") or 1.0))
     return {
         **host.facts(root),
         "oom_kills": cgroups.memory(root)["oom_kills"],

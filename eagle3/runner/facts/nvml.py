@@ -5,6 +5,8 @@ Runs in the child that may be killed. Every question may go unanswered (an old d
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Any, Callable, Dict, List, Optional
 
 Ask = Callable[..., Any]
@@ -27,17 +29,40 @@ _READ, _NVLINK_PEER = 0, 2
 _MAX_LINKS = 18
 
 
-def add(nvml: Any, ask: Ask, cards: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """Add to each of ``cards`` what is known of it; returns ``{"cuda_driver","links"}`` of the whole machine."""
+def main() -> int:
+    """The child: one line of JSON on stdout, ``{"cuda_driver","links","cards":{index: {…}}}``, or ``{"error": why}``."""
+    sys.stdout.write(json.dumps(details()) + "\n")
+    return 0
+
+
+def details() -> Dict[str, Any]:
+    """What NVML tells of all cards; ``error`` where it does not answer."""
+    try:
+        import pynvml as nvml
+    except ImportError:
+        return {"error": "pynvml is not installed"}
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return {"error": f"NVML: {error}"}
+
+    def ask(call: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except nvml.NVMLError:
+            return None  # an old driver, a MIG slice, or a lost card does not know this one
+
     handles = {}
-    for card in cards:
-        handle = ask(nvml.nvmlDeviceGetHandleByIndex, card["index"])
+    for index in range(ask(nvml.nvmlDeviceGetCount) or 0):
+        handle = ask(nvml.nvmlDeviceGetHandleByIndex, index)
         if handle is not None:
-            handles[card["index"]] = handle
-            card.update(_card(nvml, ask, handle))
+            handles[index] = handle
     version = ask(nvml.nvmlSystemGetCudaDriverVersion_v2)
-    cuda = None if not version else f"{version // 1000}.{version % 1000 // 10}"
-    return {"cuda_driver": cuda, "links": _links(nvml, ask, handles)}
+    return {
+        "cuda_driver": None if not version else f"{version // 1000}.{version % 1000 // 10}",
+        "links": _links(nvml, ask, handles),
+        "cards": {str(index): _card(nvml, ask, handle) for index, handle in handles.items()},
+    }
 
 
 def _card(nvml: Any, ask: Ask, handle: Any) -> Dict[str, Any]:

@@ -46,7 +46,9 @@ def facts(wants: Dict[str, Any], root: Path) -> Dict[str, Any]:
     worker = str(asked.get("worker") or "")
     server = str(asked.get("server") or "") or worker
     different = list(dict.fromkeys([worker, server]))
-    found = dict(zip(different, host.in_parallel([functools.partial(environment, text) for text in different], 12.0)))
+    limit_s = START_LIMIT_S * float(wants.get("patience") or 1.0)
+    calls = [functools.partial(environment, text, limit_s) for text in different]
+    found = dict(zip(different, host.in_parallel(calls, 1.5 * limit_s)))
     late = {"error": "the interpreter gave no answer in time"}
     return {
         "worker": found[worker] or {"asked": worker, **late},
@@ -56,7 +58,7 @@ def facts(wants: Dict[str, Any], root: Path) -> Dict[str, Any]:
     }
 
 
-def environment(text: str) -> Dict[str, Any]:
+def environment(text: str, limit_s: float = START_LIMIT_S) -> Dict[str, Any]:
     """Who the interpreter is (``version``, ``kind``, ``prefix``, ``markers``), where it looks (``path``), what is there
     (``packages``), and which live processes run from it (``users``). ``error`` where it cannot be asked."""
     import sys
@@ -67,7 +69,7 @@ def environment(text: str) -> Dict[str, Any]:
     if found is None:
         there = Path(program).exists()
         return {**about, "error": f"{program} is {'not executable' if there else 'not there'}"}
-    answer = _ask(found)
+    answer = _ask(found, limit_s)
     if answer.get("error"):
         return {**about, "error": str(answer["error"])}
     prefix = Path(answer["prefix"])
@@ -120,7 +122,7 @@ def tools(root: Path) -> Dict[str, Any]:
     }
 
 
-def _ask(program: str) -> Dict[str, Any]:
+def _ask(program: str, limit_s: float) -> Dict[str, Any]:
     """What the interpreter says of itself. As the worker runs it: with its site-packages and this environment."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("EAGLE3_")}
     try:
@@ -131,11 +133,11 @@ def _ask(program: str) -> Dict[str, Any]:
             stderr=subprocess.PIPE,
             cwd="/",
             env=env,
-            timeout=START_LIMIT_S,
+            timeout=limit_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"{program} did not answer within {START_LIMIT_S:.0f} s"}
+        return {"error": f"{program} did not answer within {limit_s:.0f} s"}
     except OSError as error:
         return {"error": f"{program} cannot be started: {error.strerror or error}"}
     for line in done.stdout.decode("utf-8", "replace").splitlines():
@@ -151,9 +153,11 @@ def _users(prefix: Path) -> List[Dict[str, Any]]:
     inside = f"{prefix}/bin/"
     result = []
     for found in proctable.snapshot().values():
-        if os.getpid() in (found.pid, found.ppid) or not proctable.is_live(found):
-            continue  # ourselves, and what asks the GPUs for us
+        if found.pid == os.getpid() or not proctable.is_live(found):
+            continue
         words = proctable.command_line(found.pid)
+        if any(word.endswith(("/runner.pyz", "/eagle3/runner")) for word in words[1:5]):
+            continue  # helpers, and what they start to ask the GPUs: they import nothing that is installed there
         if any(word.startswith(inside) for word in words[:2]):
             result.append({"pid": found.pid, "name": " ".join(words)[:120]})
     return result[:20]

@@ -38,8 +38,10 @@ def facts(wants: Dict[str, Any], root: Path) -> Dict[str, Any]:
         summaries = []  # a workspace that may not be read has no runs that we could tell; section disk says so
     live = vllm.live(rundir.runs(workspace) if summaries else [], summaries)
     servers = vllm.servers(live, urls)
-    watch_s = float(wants.get("watch_s") or WATCH_S)
-    more = machine.in_parallel([functools.partial(_more, server, watch_s) for server in servers], watch_s + 2 * DEADLINE_S + 1.0)
+    watch_s, patience = float(wants.get("watch_s") or WATCH_S), float(wants.get("patience") or 1.0)
+    more = machine.in_parallel(
+        [functools.partial(_more, server, watch_s) for server in servers], watch_s + (2 * DEADLINE_S + 1.0) * patience
+    )
     named = {_plain(url) for url in urls}
     return {
         "servers": [
@@ -169,10 +171,11 @@ def _unit(pid: Optional[int]) -> Dict[str, Any]:
                     name = part
     if not name:
         return {}
-    return {"name": name, **_restarts(name)}
+    return {"name": name, **restarts(name)}
 
 
-def _restarts(name: str) -> Dict[str, Any]:
+def restarts(name: str) -> Dict[str, Any]:
+    """How often systemd has started the unit anew, and its state; ``{}`` where systemctl does not answer."""
     command = ["systemctl", "show", name, "-p", "NRestarts,SubState,Result"]
     try:
         done = subprocess.run(

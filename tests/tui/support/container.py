@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -74,6 +74,7 @@ class News:
     log: str = ""
     reset: frozenset[str] = frozenset()
     result: Result | None = None
+    more: bool = False
 
 
 class FakeContainer:
@@ -237,7 +238,7 @@ class FakeContainer:
         self._check()
         return NotesText.model_validate(notes.notes(self.root / run_id, "write", {"base": base, "text": text}))
 
-    async def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncIterator[News]:
+    async def follow(self, run_id: str, poll_s: float = 1.0) -> AsyncGenerator[News, None]:
         seen = {"metrics.jsonl": 0, "events.jsonl": 0, "run.log": 0}
         while True:
             self._check()

@@ -54,11 +54,13 @@ def floor_of(context: Context) -> int:
 def free(facts: Facts, context: Context) -> Iterator[Finding]:
     for place, (mount, entries) in enumerate(by_mount(facts).items()):
         left, total = entries[0]["free_bytes"], entries[0]["total_bytes"]
+        if {str(entry["asked"]) for entry in entries} == {"/dev/shm"}:
+            continue  # host.shm is about it
         evidence = f"{bytes_label(left)} free of {bytes_label(total)} ({first_few(_names(entries), 4)})"
         remedy = f"Free some space on {mount}."
         if place == 0 and left < LEAST_BYTES:
             yield Finding("fail", evidence, remedy, mount, f"Disk {mount}")
-        elif left < min(LOW_BYTES, total) or left < LOW_SHARE * total:
+        elif left < LOW_BYTES or left < LOW_SHARE * total:
             yield Finding("warn", evidence, remedy, mount, f"Disk {mount}")
         else:
             yield Finding("ok", evidence, which=mount, title=f"Disk {mount}")
@@ -200,7 +202,12 @@ def room(facts: Facts, context: Context) -> Iterator[Finding]:
         total = sum(int(need["bytes"]) for need in needed)
         parts = [f"{need['what']} {bytes_label(need['bytes'])}" for need in needed]
         if mount not in mounts:
-            yield Finding("unknown", f"{first_few(parts, 9)}: nothing is known of the disk", "", needed[0]["path"])
+            yield Finding(
+                "unknown",
+                f"{first_few(parts, 9)}: nothing is known of the disk",
+                "See what is known of that path first.",
+                needed[0]["path"],
+            )
             continue
         left = int(mounts[mount][0]["free_bytes"])
         usable = left - floor

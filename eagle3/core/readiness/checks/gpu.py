@@ -68,13 +68,13 @@ def driver(facts: Facts, context: Context) -> Iterator[Finding]:
 @check(
     "gpu.count", title="Number of GPUs", needs=("gpu",), proof=FAKE_NVML,
     why="A server that spreads over more cards than there are does not start; a card off the bus is missed by everybody.",
-    catches="a card that has fallen off the bus, CUDA_VISIBLE_DEVICES of another job in the environment",
+    catches="fewer cards than the server is spread over (vllm#5790): one off the bus, or CUDA_VISIBLE_DEVICES of another job",
 )  # fmt: skip
 def count(facts: Facts, context: Context) -> Iterator[Finding]:
     cards = cards_of(facts)
     if not cards:
         return
-    lost = [card["index"] for card in cards if not card.get("uuid")]
+    lost = [card["index"] for card in cards if card.get("lost") or not card.get("uuid")]
     visible = facts["gpu"].get("visible")
     usable = len(cards) - len(lost)
     evidence = f"{len(cards)} there" + (f", {len(lost)} of them lost (GPU {first_few(lost)})" if lost else "")
@@ -271,7 +271,7 @@ def power(facts: Facts, context: Context) -> Iterator[Finding]:
 @check(
     "gpu.mode", title="GPU mode", needs=("gpu",), proof=FAKE_NVML,
     why="A server with several processes needs them all on the card; a card cut into slices is not the card of the preset.",
-    catches="a card in exclusive mode, or cut by MIG, on which the second process of a server finds no device",
+    catches="'all CUDA-capable devices are busy' for every second process under exclusive mode (pytorch-image-models#1033)",
 )  # fmt: skip
 def mode(facts: Facts, context: Context) -> Iterator[Finding]:
     def judged(card: Card) -> tuple[Status, str, str]:

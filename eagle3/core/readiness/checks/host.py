@@ -19,6 +19,7 @@ OPEN_FILES, OPEN_FILES_LEAST = 4096, 512
 PROCESSES = 4096
 SLOW_SHELL_S = 2.0
 MANY_ZOMBIES = 50
+MEND_FIRST = "Mend that interpreter first, then ask again."
 
 
 @check(
@@ -90,7 +91,7 @@ def memory(facts: Facts, context: Context) -> Iterator[Finding]:
     host = facts["host"]
     total, free = host.get("memory_total_bytes"), host.get("memory_available_bytes")
     if total is None or free is None:
-        yield Finding("unknown", "the kernel does not say how much memory there is")
+        yield Finding("unknown", "the kernel does not say how much memory there is", "Look with `free -h` there.")
         return
     limit, used, kills = host.get("memory_limit_bytes"), host.get("memory_used_bytes"), host.get("oom_kills")
     evidence = f"{bytes_label(free)} available of {bytes_label(total)}"
@@ -166,7 +167,7 @@ def limits(facts: Facts, context: Context) -> Iterator[Finding]:
 def locale(facts: Facts, context: Context) -> Iterator[Finding]:
     worker = facts["python"]["worker"]
     if worker.get("error"):
-        yield Finding("unknown", f"the worker's interpreter does not say: {worker['error']}")
+        yield Finding("unknown", f"the worker's interpreter does not say: {worker['error']}", MEND_FIRST)
         return
     encoding = str(worker["encoding"])
     evidence = f"Python reads and writes text there as {encoding}"
@@ -252,7 +253,8 @@ def company(facts: Facts, context: Context) -> Iterator[Finding]:
 @check(
     "host.stuck", title="Processes that cannot end", needs=("host",), proof="real: a process in state D, and zombies",
     why="A process that waits in the driver holds its GPU until the machine is restarted; zombies mean that nobody reaps.",
-    catches="vLLM processes that no signal ends (vllm#25127), zombies in containers whose first process does not reap",
+    catches="a lock that waits in the kernel for ever (vscode-remote#7192), processes that no signal ends (vllm#25127), "
+            "zombies where the first process does not reap",
 )  # fmt: skip
 def stuck(facts: Facts, context: Context) -> Iterator[Finding]:
     host = facts["host"]

@@ -20,7 +20,7 @@ def folder_of(facts: Facts) -> Mapping[str, Any] | None:
 @check(
     "model.found", title="Target", needs=("model",), proof="real: a folder that is not there, a hub id out of the cache",
     why="Runs are offline: what is not in the container when the run starts is not fetched.",
-    catches="a hub id that is not in the cache of a container without network, found out at the server's start",
+    catches="a hub id that is not in the cache of a container without network (vllm#1986)",
 )  # fmt: skip
 def found(facts: Facts, context: Context) -> Iterator[Finding]:
     about = facts["model"]
@@ -80,7 +80,7 @@ def config(facts: Facts, context: Context) -> Iterator[Finding]:
 @check(
     "model.length", title="Target's longest text", needs=("model",), proof="real: a config.json with a shorter one",
     why="Beyond max_position_embeddings vLLM refuses to start, or positions mean nothing.",
-    catches="a max-model-len above what the model was made for",
+    catches="'max_model_len is greater than the derived max_model_len' at the server's start (vllm#3676)",
 )  # fmt: skip
 def length(facts: Facts, context: Context) -> Iterator[Finding]:
     about = folder_of(facts)
@@ -99,7 +99,7 @@ def length(facts: Facts, context: Context) -> Iterator[Finding]:
 @check(
     "model.shards", title="Target's weights", needs=("model",), proof="real: a missing shard, an index that promises more",
     why="A download that broke off leaves a folder that looks complete.",
-    catches="an index whose files are not all there, found out after minutes of loading",
+    catches="a shard that is not there, whose weights stay uninitialised while the server comes up (sglang#32279)",
 )  # fmt: skip
 def shards(facts: Facts, context: Context) -> Iterator[Finding]:
     about = folder_of(facts)

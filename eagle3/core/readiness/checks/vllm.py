@@ -75,7 +75,7 @@ def unit(facts: Facts, context: Context) -> Iterator[Finding]:
 @check(
     "vllm.model", title="Model served", needs=("vllm",), proof=f"{STAND_IN}: another model's name",
     why="A request for a model that the server does not list is refused; another model's answers are another model's.",
-    catches="an old server on the port that answers for the new one, with another model",
+    catches="'The model does not exist' from a server that was started for another one (vllm#3486)",
 )  # fmt: skip
 def model(facts: Facts, context: Context) -> Iterator[Finding]:
     for server, url, title in servers(facts):
@@ -97,7 +97,7 @@ def model(facts: Facts, context: Context) -> Iterator[Finding]:
 @check(
     "vllm.metrics", title="Figures of vLLM", needs=("vllm",), proof=f"{STAND_IN}: /metrics missing or foreign",
     why="Load, token counters and acceptance are read from /metrics; without it nobody sees a stall.",
-    catches="a server behind a proxy, or of another make, whose /metrics tells nothing",
+    catches="a /metrics that is empty or has Python's own figures only (vllm#8612, vllm#7188)",
 )  # fmt: skip
 def metrics(facts: Facts, context: Context) -> Iterator[Finding]:
     for server, url, title in servers(facts):
@@ -162,7 +162,9 @@ def arguments(facts: Facts, context: Context) -> Iterator[Finding]:
         if speculative.get("num_speculative_tokens"):
             evidence += f", {speculative['num_speculative_tokens']} tokens ahead"
         if given.get("unreadable"):
-            yield Finding("unknown", f"{evidence}; {first_few(given['unreadable'])} cannot be read", "", url, title)
+            yield Finding(
+                "unknown", f"{evidence}; {first_few(given['unreadable'])} cannot be read", "Correct its JSON.", url, title
+            )
         elif kind == "extract" and server.get("named"):
             yield Finding("fail", f"{evidence}; it was named to generate with", "Name a server without extraction.", url, title)
         elif kind == "extract" and not given.get("kv-transfer-config"):
@@ -196,7 +198,7 @@ def prefix_cache(facts: Facts, context: Context) -> Iterator[Finding]:
 @check(
     "vllm.max_model_len", title="Longest text of vLLM", needs=("vllm",), proof=f"{STAND_IN}: a shorter --max-model-len",
     why="Prompts and answers longer than the server accepts are refused, one by one.",
-    catches="an extraction server whose max-model-len is at or below the sequence length",
+    catches="a prompt longer than the maximum model length, refused after hours (xorbits-inference#3785)",
 )  # fmt: skip
 def max_model_len(facts: Facts, context: Context) -> Iterator[Finding]:
     if context.spec is None:
@@ -209,7 +211,7 @@ def max_model_len(facts: Facts, context: Context) -> Iterator[Finding]:
         title = f"Longest text of {title}"
         most = _tokens(said)
         if most is None:
-            yield Finding("unknown", f"--max-model-len {said}", "", url, title)
+            yield Finding("unknown", f"--max-model-len {said}", "Ask it: curl URL/v1/models", url, title)
         elif most < asked:
             yield Finding(
                 "fail", f"{most:,} tokens, the run goes to {asked:,}", f"Start it with --max-model-len {asked}.", url, title
