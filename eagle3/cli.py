@@ -204,6 +204,17 @@ def target(name: Annotated[str, typer.Argument(help="preset of the target model"
 
 
 @app.command(hidden=True)
+def probe(
+    wants: Annotated[Path, typer.Option(help="JSON file that says what is wanted")],
+    section: Annotated[list[str] | None, typer.Option(help="only this section of the deep facts; repeatable")] = None,
+) -> None:
+    """The deep probes of a readiness check, one JSON line a section."""
+    from eagle3.readiness.__main__ import main as probe_all
+
+    raise typer.Exit(probe_all(["--wants", str(wants), *(word for name in section or () for word in ("--section", name))]))
+
+
+@app.command(hidden=True)
 def work(run_dir: Path) -> None:
     """The worker of one attempt; started by the supervisor."""
     from eagle3.work import work as work_on

@@ -155,7 +155,7 @@ class Container:
 
     async def deep_check(
         self, wants: Mapping[str, Any], spec: RunSpec | None = None, *, check_id: str = "", poll_s: float = deepcheck.POLL_S
-    ) -> AsyncIterator[Told]:
+    ) -> AsyncGenerator[Told, None]:
         """Start the deep probes of ``wants`` there and tell what they say as it comes; they go on where the link is lost or
         nobody listens any more. With ``spec`` the extraction canary runs too. ``check_id``: join that check instead of a new
         one, or make the start repeatable. Raises ContainerError (busy names the check that runs), LinkError."""
@@ -169,7 +169,7 @@ class Container:
         async for line in self.follow_job(deepcheck.started(answer), poll_s):
             yield line
 
-    async def follow_job(self, check_id: str, poll_s: float = deepcheck.POLL_S) -> AsyncIterator[Told]:
+    async def follow_job(self, check_id: str, poll_s: float = deepcheck.POLL_S) -> AsyncGenerator[Told, None]:
         """What a deep check or the build of an environment says, from its beginning to its end."""
 
         async def call(verb: str, args: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,7 @@ def new_check_id() -> str:
     return f"deep-{secrets.token_hex(6)}"
 
 
-async def follow(call: Call, workspace: str, check_id: str, poll_s: float = POLL_S) -> AsyncIterator[Told]:
+async def follow(call: Call, workspace: str, check_id: str, poll_s: float = POLL_S) -> AsyncGenerator[Told, None]:
     """What the job says, from its beginning to its end. A lost link is waited out.
 
     Raises ContainerError where the job is not there, LinkError only where nobody dials any more.

@@ -38,7 +38,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         answers.flush()
 
     scratch = options.scratch.resolve() if options.scratch else probe.scratch_folder(wants)
-    probe.run(wants, emit, scratch=scratch, only=options.section)
+    probe.run(wants, emit, scratch=scratch, only=options.section or wants.get("sections") or None)
     return 0
 
 

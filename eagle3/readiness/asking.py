@@ -37,15 +37,15 @@ class Outcome(NamedTuple):
     lines: List[Dict[str, Any]]
 
 
-def script(python: str, name: str, asked: Dict[str, Any], *, limit_s: float, cwd: Path, **env: str) -> Outcome:
+def script(python: str, name: str, asked: Dict[str, Any], *, limit_s: float, cwd: Path, renewed: bool = False) -> Outcome:
     """Run ``scripts/<name>.py`` under ``python`` with ``asked`` as its argument."""
-    return ask([python, str(SCRIPTS / f"{name}.py"), json.dumps(asked)], limit_s=limit_s, cwd=cwd, env=env)
+    return ask([python, str(SCRIPTS / f"{name}.py"), json.dumps(asked)], limit_s=limit_s, cwd=cwd, renewed=renewed)
 
 
 def ask(command: List[str], *, limit_s: float, cwd: Path, env: Optional[Dict[str, str]] = None, grace_s: float = 0.0) -> Outcome:
     """Run ``command`` and take its marked line. stdin is empty: a question such as "run the model's own code?" ends it
     instead of waiting for ever. At the limit it gets TERM, after ``grace_s`` it is killed with all its descendants.
-    Never raises."""
+    With ``renewed`` each marked line gives it the limit anew. Never raises."""
     begun = time.monotonic()
     try:
         child = subprocess.Popen(
@@ -63,9 +63,7 @@ def ask(command: List[str], *, limit_s: float, cwd: Path, env: Optional[Dict[str
     out, err = _Tail(child.stdout), _Tail(child.stderr)
     timed_out = False
     try:
-        child.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        timed_out = True
+        timed_out = not _waited(child, limit_s, out if renewed else None)
     finally:
         _end(child, grace_s if child.poll() is None else 0.0)
     out.join()
@@ -81,6 +79,22 @@ def ask(command: List[str], *, limit_s: float, cwd: Path, env: Optional[Dict[str
     code = child.returncode
     how = f"ended with code {code}" if code is None or code >= 0 else f"ended by {_signal_name(-code)}"
     return Outcome(None, f"{how}: {said}" if said else f"{how} and said nothing", False, seconds, [])
+
+
+def _waited(child: "subprocess.Popen[bytes]", limit_s: float, out: "Optional[_Tail]") -> bool:
+    """Whether the child ended within its limit, which counts from its last marked line where ``out`` is given."""
+    deadline, seen = time.monotonic() + limit_s, 0
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return child.poll() is not None
+        try:
+            child.wait(left if out is None else min(left, 0.2))
+            return True
+        except subprocess.TimeoutExpired:
+            count = 0 if out is None else len(_marked(out.text()))
+            if count > seen:
+                deadline, seen = time.monotonic() + limit_s, count
 
 
 def _marked(text: str) -> List[Dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -30,8 +31,6 @@ def run(wants: Dict[str, Any], emit: Emit, *, scratch: Path, only: Optional[Iter
     ask: Dict[str, Callable[[], Dict[str, Any]]] = {
         "deep.imports.worker": lambda: sections.imports(wants, scratch, "worker"),
         "deep.imports.server": lambda: sections.imports(wants, scratch, "server"),
-        "deep.versions.worker": lambda: sections.versions(wants, scratch, "worker"),
-        "deep.versions.server": lambda: sections.versions(wants, scratch, "server"),
         "deep.disk": lambda: sections.disk(wants, scratch),
         "deep.model": lambda: sections.model(wants, scratch),
         "deep.kernels": lambda: sections.kernels(wants, scratch),
@@ -39,6 +38,8 @@ def run(wants: Dict[str, Any], emit: Emit, *, scratch: Path, only: Optional[Iter
         "deep.generate": lambda: generate.generate(wants),
         "deep.canary": lambda: canary(wants, scratch),
     }
+    if devices.held(wants):
+        os.nice(10)  # somebody works here: the probes take what is left
     chosen = list(sections.ORDER) if only is None else [name for name in sections.ORDER if name in set(only)]
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -71,7 +72,8 @@ def canary(wants: Dict[str, Any], scratch: Path) -> Dict[str, Any]:
     folder.mkdir(mode=0o700)
     (folder / "spec.toml").write_text(str(wants["spec_toml"]), encoding="utf-8")
     worker, server = sections.python_of(wants, "worker"), sections.python_of(wants, "server")
-    limit_s = float((wants.get("limits_s") or {}).get("canary") or 600.0 + CANARY_MORE_S)
+    start_s = re.search(r"^start_timeout_s\s*=\s*([\d.]+)", str(wants["spec_toml"]), re.MULTILINE)
+    limit_s = (float(start_s.group(1)) if start_s else 600.0) + CANARY_MORE_S
     command = [worker, "-m", "eagle3.readiness.canary", str(folder), server]
     env = {"PYTHONPATH": os.pathsep.join(filter(None, [str(package_home()), os.environ.get("PYTHONPATH", "")]))}
     outcome = asking.ask(command, limit_s=limit_s, cwd=scratch, env=env, grace_s=_SERVER_GRACE_S)
@@ -91,7 +93,7 @@ def scratch_folder(wants: Dict[str, Any]) -> Path:
     """A new folder for a check that is no job: in the workspace where that can be written, else in the system's."""
     place = rundir.workspace_path(wants["workspace"])
     parent = place if os.access(place, os.W_OK) else Path(tempfile.gettempdir())
-    return Path(tempfile.mkdtemp(prefix=".check-", dir=parent))
+    return Path(tempfile.mkdtemp(prefix=f".check-{os.getpid()}-", dir=parent))
 
 
 def _tail(path: Path, limit: int = 2000) -> str:

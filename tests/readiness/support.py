@@ -1,123 +1,143 @@
-"""Facts gathered from a container that truly has a fault, and what is judged of them.
-
-Every check needs a case here that makes it fail (`fault`, or `unclear` where the truth cannot be had) and the mended one
-(`mended`); ``test_table`` sees to it that none lacks one.
-"""
+"""What the tests of the deep probes share: wants, judging, a server that only pretends."""
 
 from __future__ import annotations
 
-import copy
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from eagle3.core.presets import resolve
-from eagle3.core.readiness.judge import judge
+from eagle3.core.readiness import checks
+from eagle3.core.readiness.registry import REGISTRY, Context
 from eagle3.core.readiness.report import Check
-from eagle3.core.readiness.wants import wants, with_pythons
-from eagle3.core.spec import RunSpec
-from eagle3.runner.facts import gather
 
+TARGET = Path("~/.cache/eagle3/targets/smollm2-135m").expanduser()
 ROOT = Path(__file__).resolve().parents[2]
-SMOL = resolve("smoke", "smollm2-135m", "cpu")
-ON_GPUS = SMOL.model_copy(update={"device": "cuda"})
+assert checks.__all__, "importing them declares the checks"
 
 
-def asked(spec: RunSpec | None = None, workspace: str = "/nowhere/eagle3", **more: Any) -> dict[str, Any]:
-    """What a console would ask the container for, with this interpreter as the worker's."""
-    # A login shell that does nothing: what this machine's own start-up files do is not the subject, and takes its time.
-    # And much patience: a busy machine is not the subject either.
-    return {**with_pythons(wants(spec, workspace), sys.executable), "shell": "/bin/true", "patience": 10.0, **more}
+def wants(workspace: Path, **more: Any) -> dict[str, Any]:
+    """What a run on this machine would ask for."""
+    python = sys.executable
+    expect = {"device": "cpu", "hidden_size": 576, "num_hidden_layers": 30, "max_model_len": 1024, "rank_counts": [2]}
+    asked = {"workspace": str(workspace), "paths": [], "pythons": {"worker": python, "server": python}, "expect": expect}
+    return {**asked, "model": str(TARGET), **more}
 
 
-def gathered(*sections: str, root: Path = Path("/"), **wanted: Any) -> dict[str, Any]:
-    """The facts of ``sections``, from this machine; ``root`` holds another proc and sys."""
-    return gather(wanted.pop("wants", None) or asked(**wanted), sections, root=root)
+def judged(section: str, facts: dict[str, Any]) -> dict[str, Check]:
+    """The checks that read this one section, by id."""
+    report = REGISTRY.report({"now": 1.0, section: facts}, Context(deep=True, asked=frozenset({section})), host="here", deep=True)
+    return {check.id: check for check in report.checks}
 
 
-def judged(id: str, facts: Mapping[str, Any], spec: RunSpec | None = None, **more: Any) -> list[Check]:
-    """The findings of one check. Only the sections that ``facts`` has were asked for."""
-    names = {name for name, value in facts.items() if isinstance(value, dict)}
-    report = judge(facts, spec, host="container", deep=False, asked=names, **more)
-    return [check for check in report.checks if check.kind == id]
+def status(section: str, facts: dict[str, Any]) -> dict[str, str]:
+    return {name: check.status for name, check in judged(section, facts).items()}
 
 
-def fault(id: str, facts: Mapping[str, Any], words: str, spec: RunSpec | None = None, *, status: str = "", **more: Any) -> Check:
-    """The finding of check ``id`` that says ``words``, which must be a warn or a fail (or just ``status``) and say why it
-    matters and what to do."""
-    found = judged(id, facts, spec, **more)
-    told = [c for c in found if words in c.evidence]
-    assert told, f"{id} says {[(c.status, c.evidence) for c in found]}, not {words!r}"
-    assert told[0].status in ([status] if status else ["warn", "fail"]), (told[0].status, told[0].evidence)
-    assert told[0].why and told[0].remedy
-    return told[0]
+def package(folder: Path, name: str, body: str = "", *, version: str = "", requires: tuple[str, ...] = ()) -> Path:
+    """A package on a folder of its own; with ``version`` it is an installed distribution too."""
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / name / "__init__.py").write_text(body)
+    if version:
+        about = folder / f"{name}-{version}.dist-info"
+        about.mkdir()
+        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {r}" for r in requires)]
+        (about / "METADATA").write_text("\n".join(lines) + "\n")
+    return folder
 
 
-def unclear(id: str, facts: Mapping[str, Any], words: str, spec: RunSpec | None = None, **more: Any) -> Check:
-    """As `fault` where the truth cannot be had: the finding must be unknown."""
-    return fault(id, facts, words, spec, status="unknown", **more)
+def fill_wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = ()) -> None:
+    """A wheel of one module, as small as one can be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = f"{name}-{version}.dist-info"
+    needs = "".join(f"Requires-Dist: {need}\n" for need in requires)
+    files = {
+        f"{name}.py": f"NAME = {name!r}\n",
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},,\n" for path in (*files, f"{about}/RECORD"))
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for path, content in {**files, f"{about}/RECORD": record}.items():
+            wheel.writestr(path, content)
 
 
-def mended(id: str, facts: Mapping[str, Any], spec: RunSpec | None = None, **more: Any) -> list[Check]:
-    """The findings of check ``id``, which must all be ok, and be there."""
-    found = judged(id, facts, spec, **more)
-    assert found and {c.status for c in found} == {"ok"}, [(c.id, c.status, c.evidence) for c in found]
-    return found
+class Pretender:
+    """A real HTTP server with vLLM's endpoints. ``tokens`` is what a completion generates; ``hang`` answers none."""
+
+    def __init__(self, *, tokens: int = 1, hang: bool = False, busy: bool = False, status: int = 200) -> None:
+        self.tokens, self.hang, self.busy, self.status = tokens, hang, busy, status
+        self.asked = 0
+        self.counted = 100
+        self.extra: dict[str, Any] = {}
+        self.release = threading.Event()
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *args: Any) -> None:
+                """Keep the tests' output clean."""
+
+            def do_GET(self) -> None:
+                outer.counted += 7 * outer.busy
+                metrics = (
+                    f'vllm:num_requests_running{{engine="0"}} {float(outer.busy)}\n'
+                    f'vllm:prompt_tokens_total{{engine="0"}} 10.0\nvllm:generation_tokens_total{{engine="0"}} {outer.counted}.0\n'
+                )
+                bodies = {"/v1/models": '{"data": [{"id": "target"}]}', "/metrics": metrics}
+                self._send(200, bodies.get(self.path, ""))
+
+            def do_POST(self) -> None:
+                outer.asked += 1
+                self.rfile.read(int(self.headers["Content-Length"]))
+                if outer.hang:
+                    outer.release.wait(30)
+                text = " Paris" if outer.tokens else ""
+                body = {"choices": [{"text": text}], "usage": {"completion_tokens": outer.tokens}, **outer.extra}
+                self._send(outer.status, json.dumps(body))
+
+            def _send(self, status: int, body: str) -> None:
+                data = body.encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        server.handle_error = lambda *_: None  # type: ignore[method-assign] # a client that gave up is what this is about
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            self.release.set()
+            server.shutdown()
+            server.server_close()
 
 
-def changed(facts: Mapping[str, Any], where: str, value: Any) -> dict[str, Any]:
-    """A copy of ``facts`` with one fact changed, named by its path ("host.load")."""
-    result: dict[str, Any] = copy.deepcopy(dict(facts))
-    *parents, last = where.split(".")
-    place: Any = result
-    for part in parents:
-        place = place[int(part)] if part.isdigit() else place[part]
-    place[last] = value
-    return result
+def tree(folder: Path) -> list[str]:
+    """Every path below ``folder``."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def in_process(sections: Iterable[str], prepare: str = "", *, env: Mapping[str, str] | None = None, before: Iterable[str] = (),
-               **wanted: Any) -> dict[str, Any]:  # fmt: skip
-    """Facts gathered in a process of its own, after the Python lines ``prepare``; ``before`` is a command that it runs under."""
-    script = (
-        f"import json, sys\n{prepare}\nfrom eagle3.runner.facts import gather\n"
-        "wants, sections = json.loads(sys.argv[1])\nprint('@@' + json.dumps(gather(wants, sections)))"
-    )
-    arguments = json.dumps([wanted.pop("wants", None) or asked(**wanted), list(sections)])
-    done = subprocess.run(
-        [*before, sys.executable, "-S", "-c", script, arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    line = next((line for line in done.stdout.decode().splitlines() if line.startswith("@@")), None)
-    assert line is not None, done.stderr.decode()
-    found: dict[str, Any] = json.loads(line[2:])
-    return found
-
-
-def with_mounts(sections: Iterable[str], mounts: Iterable[str], **wanted: Any) -> dict[str, Any]:
-    """Facts gathered in a mount namespace of its own, after the shell lines ``mounts``. Skips, which CI counts as a failure,
-    where this user may not mount."""
-    unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
-    script = " && ".join([*mounts, "true"])
-    if subprocess.run([*unshare, "sh", "-c", script], capture_output=True, check=False).returncode != 0:
-        pytest.skip("this user may not mount a file system, so the fault cannot be made")
-    return in_process(sections, before=[*unshare, "sh", "-c", f'{script} && exec "$@"', "sh"], **wanted)
-
-
-def tree(root: Path, files: Mapping[str, str | bytes]) -> Path:
-    """``root`` with these files in it: the lowest edge at which a machine can be another one."""
-    for name, content in files.items():
-        file = root / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return root
+def gone(pid: int, *, deadline_s: float = 20.0) -> bool:
+    """Whether the process ends within the deadline."""
+    end = time.monotonic() + deadline_s
+    while time.monotonic() < end:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.02)
+    return False

@@ -10,7 +10,7 @@ import pytest
 
 from eagle3.core.wording import bytes_label
 from eagle3.runner.launch import launch
-from tests.readiness.support import ON_GPUS, SMOL, asked, changed, fault, gathered, judged, mended, tree, unclear, with_mounts
+from tests.readiness.light import ON_GPUS, SMOL, asked, changed, fault, gathered, judged, mended, tree, unclear, with_mounts
 from tests.runner.support import shell, wait_end
 
 MIB = 1 << 20

@@ -11,7 +11,7 @@ import pytest
 
 from eagle3.runner.launch import launch
 from tests.readiness.environments import environment, torch
-from tests.readiness.support import ON_GPUS, SMOL, changed, fault, gathered, judged, mended, unclear
+from tests.readiness.light import ON_GPUS, SMOL, changed, fault, gathered, judged, mended, unclear
 from tests.runner.support import kill_supervisor, shell, started
 
 SPREAD = ON_GPUS.model_copy(update={"server": ON_GPUS.server.model_copy(update={"args": ["--tensor-parallel-size=4"]})})
@@ -162,8 +162,8 @@ def test_a_live_run_owns_what_it_holds_and_what_it_leaves_behind_can_be_ended(he
     told = fault(
         "gpu.holders", facts, f"PID {left} holds 3.0 GiB on GPU 0 and no run owns it: its run r is", ON_GPUS, status="fail"
     )
-    assert told.action is not None and told.action.verb == "free_gpu" and told.action.args["pid"] == left
-    assert told.action.args["start_ticks"] and told.action.confirm
+    assert told.action is not None and told.action.verb == "free_gpu" and told.action.args == {"pids": [left]}
+    assert told.action.confirm and told.action.command == f"kill {left}"
 
 
 def test_memory_that_no_process_tells_of_is_told_by_card(cards: Path) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from eagle3.runner.facts import host
-from tests.readiness.support import ON_GPUS, ROOT, SMOL, changed, fault, gathered, in_process, judged, mended, tree, unclear
-from tests.readiness.support import with_mounts as mounted
+from tests.readiness.light import ON_GPUS, ROOT, SMOL, changed, fault, gathered, in_process, judged, mended, tree, unclear
+from tests.readiness.light import with_mounts as mounted
 from tests.runner.support import RUNNER, Channel, wait_for
 
 GIB = 1 << 30

@@ -17,7 +17,7 @@ from eagle3.core.readiness.report import Status
 from eagle3.core.readiness.wants import wants, with_pythons
 from eagle3.runner.errors import VerbError
 from eagle3.runner.facts import SECTIONS, gather
-from tests.readiness.support import SMOL, asked
+from tests.readiness.light import SMOL, asked
 from tests.runner.support import Channel
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from eagle3.core.spec import RunSpec
 from tests.readiness.environments import environment, package
-from tests.readiness.support import SMOL, fault, gathered, judged, mended, tree, unclear
+from tests.readiness.light import SMOL, fault, gathered, judged, mended, tree, unclear
 
 TARGET = SMOL.target.model_copy(update={"hidden_size": 8, "num_hidden_layers": 30, "source": "", "model": "set below"})
 FIRST, SECOND, INDEX = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.readiness.environments import VERSION, environment, package, torch, torchvision, vllm, whole_worker
-from tests.readiness.support import ON_GPUS, SMOL, changed, fault, gathered, judged, mended, tree, unclear
+from tests.readiness.light import ON_GPUS, SMOL, changed, fault, gathered, judged, mended, tree, unclear
 from tests.runner.support import old_python
 
 

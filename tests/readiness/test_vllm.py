@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from eagle3.runner.facts import vllm
-from tests.readiness.support import SMOL, changed, fault, gathered, judged, mended, tree, unclear
+from tests.readiness.light import SMOL, changed, fault, gathered, judged, mended, tree, unclear
 from tests.runner.support import wait_for
 
 SERVER = """

@@ -24,9 +24,9 @@ class Part(BaseModel):
 
 
 class Action(Part):
-    """A remedy that the tool itself can carry out, after a preview and the confirmation ``confirm``. ``verb`` is the remedy's
-    name ("free_gpu", "clean_leftovers", "delete", "build_env") and ``args`` its arguments, as the helper's verb "remedy"
-    takes them; ``command`` is the same as a shell line, for those who rather type it."""
+    """A remedy that the tool itself can carry out, after the confirmation ``confirm``. ``verb`` names it ("build_env",
+    "free_gpu", "clean_leftovers", "delete") and ``args`` are its arguments, as the helper's verb ``remedy`` takes them as
+    ``action`` and ``args``; ``command`` is the same as a shell line, for those who rather type it."""
 
     verb: str
     args: dict[str, Any] = Field(default_factory=dict)

@@ -31,15 +31,22 @@ def tried(module: str) -> Dict[str, Any]:
         __import__(module)
         answer["version"] = str(getattr(sys.modules[module.partition(".")[0]], "__version__", ""))
     except BaseException as error:  # noqa: BLE001 - whatever an import raises, SystemExit too, is what was asked for
-        lines = [line for line in str(error).splitlines() if line.strip()]
         answer["ok"] = False
-        answer["error"] = f"{type(error).__name__}: {lines[-1].strip() if lines else ''}"[:400]
-        trace = error.__traceback__
+        root: BaseException = error
+        while root.__cause__ is not None:  # transformers tells "could not import PreTrainedModel" and hides why behind it
+            root = root.__cause__
+        answer["error"] = _said(root) if root is error else f"{_said(root)} (told as {_said(error)})"
+        trace = root.__traceback__
         while trace is not None:
             answer["where"] = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
             trace = trace.tb_next
     answer["seconds"] = time.monotonic() - begun
     return answer
+
+
+def _said(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What the worker's transformers and safetensors make of a model's folder, no weight loaded.
+"""What the worker's transformers make of a model's folder, no weight loaded.
 
-``{"folder","trust_remote_code"}`` → ``{"custom_code","config","tokenizer","template","shards"}``, each with ``error`` where
+``{"folder","trust_remote_code"}`` → ``{"trusted","config","tokenizer","template"}``, each part with ``error`` where
 it failed. The sample conversation is rendered as the pipeline renders it: what the assistant says is what follows the
 invitation to answer, so an answer's tokens are those between the prompt before it and the conversation up to it.
 """
@@ -8,7 +8,6 @@ invitation to answer, so an answer's tokens are those between the prompt before 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from typing import Any, Callable, Dict, List
 
@@ -29,16 +28,19 @@ CONVERSATION = (
 def main() -> None:
     """Print the answer."""
     sys.path.pop(0)
-    asked = json.loads(sys.argv[1])
+    sys.stdout.write("\n@eagle3 " + json.dumps(answer_of(json.loads(sys.argv[1]))) + "\n")
+
+
+def answer_of(asked: Dict[str, Any]) -> Dict[str, Any]:
+    """All parts of the answer; one that fails leaves the others."""
     folder, trust = asked["folder"], bool(asked.get("trust_remote_code"))
-    answer: Dict[str, Any] = {"custom_code": _custom_code(folder), "trusted": trust}
+    answer: Dict[str, Any] = {"trusted": trust}
     answer["config"] = _asked(lambda: _config(folder, trust))
-    answer["shards"] = _asked(lambda: _shards(folder))
     holder: Dict[str, Any] = {}
     answer["tokenizer"] = _asked(lambda: _tokenizer(folder, trust, holder))
     if "it" in holder:
         answer["template"] = _asked(lambda: _template(holder["it"]))
-    sys.stdout.write("\n@eagle3 " + json.dumps(answer) + "\n")
+    return answer
 
 
 def _asked(question: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
@@ -48,19 +50,6 @@ def _asked(question: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
         return {"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
 
 
-def _custom_code(folder: str) -> List[str]:
-    """Which files ask for code of the model's own to be run."""
-    found = []
-    for name in ("config.json", "tokenizer_config.json", "processor_config.json"):
-        try:
-            with open(os.path.join(folder, name), encoding="utf-8") as file:
-                if json.load(file).get("auto_map"):
-                    found.append(name)
-        except (OSError, ValueError, AttributeError):
-            continue
-    return found
-
-
 def _config(folder: str, trust: bool) -> Dict[str, Any]:
     from transformers import AutoConfig
 
@@ -68,20 +57,6 @@ def _config(folder: str, trust: bool) -> Dict[str, Any]:
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     fields = ("hidden_size", "num_hidden_layers", "max_position_embeddings", "vocab_size")
     return {"model_type": config.model_type, **{field: getattr(text, field, None) for field in fields}}
-
-
-def _shards(folder: str) -> Dict[str, Any]:
-    from safetensors import safe_open
-
-    names = sorted(name for name in os.listdir(folder) if name.endswith(".safetensors"))
-    told = []
-    for name in names:
-        try:
-            with safe_open(os.path.join(folder, name), framework="numpy") as shard:
-                told.append({"name": name, "tensors": len(list(shard.keys())), "error": ""})
-        except Exception as error:  # noqa: BLE001 - safetensors' own class, or the system's
-            told.append({"name": name, "tensors": 0, "error": (str(error).splitlines() or [""])[0]})
-    return {"opened": told}
 
 
 def _tokenizer(folder: str, trust: bool, holder: Dict[str, Any]) -> Dict[str, Any]:

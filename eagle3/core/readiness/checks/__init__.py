@@ -7,7 +7,6 @@ from eagle3.core.readiness.checks import (
     deep_imports,
     deep_kernels,
     deep_model,
-    deep_versions,
     disk,
     gpu,
     host,
@@ -17,6 +16,6 @@ from eagle3.core.readiness.checks import (
 )
 
 __all__ = [
-    "deep_canary", "deep_disk", "deep_generate", "deep_imports", "deep_kernels", "deep_model", "deep_versions",
+    "deep_canary", "deep_disk", "deep_generate", "deep_imports", "deep_kernels", "deep_model",
     "disk", "gpu", "host", "model", "python", "vllm",
 ]  # fmt: skip

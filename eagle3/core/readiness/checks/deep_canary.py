@@ -30,7 +30,7 @@ def _section(facts: Facts) -> tuple[Mapping[str, Any], Finding | None]:
 @check(
     "extraction.server", title="A server of the run's own extracts",
     why="Everything else may be well and the engine still dies at the first request for states.",
-    catches="the example connector that opens CUDA streams on a CPU, after /health was well (facts, trap 3); a cache too large",
+    catches="the example connector that opens CUDA streams on a CPU, after /health was well (met here); a cache too large",
     proof="real here: a server that dies while loading, and a real one (slow)",
     needs=("deep.canary",), deep=True,
 )  # fmt: skip
@@ -209,7 +209,7 @@ def _heads(answers: list[Mapping[str, Any]], dtype: str) -> Iterator[Finding]:
 @check(
     "extraction.leftovers", title="The canary leaves nothing behind",
     why="Each probe of an extraction server leaves a file and a lock; what a check leaves would fill the disk.",
-    catches="states and lock files left by probes; a server that outlives the check",
+    catches="states and lock files left by probes (met here); a server that outlives the check (vllm#55510)",
     proof="real here: the disk before and after a real canary (slow)", needs=("deep.canary",), deep=True,
 )  # fmt: skip
 def leftovers(facts: Facts, context: Context) -> Iterable[Finding]:

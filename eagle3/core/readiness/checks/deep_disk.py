@@ -17,8 +17,8 @@ SLOW_FSYNC_S, TOO_SLOW_FSYNC_S = 0.05, 1.0
 @check(
     "disk.write_speed", title="Each disk takes bytes fast enough",
     why="Hidden states are written as fast as the target reads: a slow disk becomes the pace of the extraction.",
-    catches="a workspace on a throttled network volume; a read-only folder that looked writable; a disk that hangs",
-    proof="real here: a read-only mount, and a folder that is fine; slow: a libc whose writes wait (edge: fsync and write)",
+    catches="states of 1.17 GB a sample on a slow disk (SpecForge#426); a read-only folder that looked writable",
+    proof="real here: a read-only mount, and a folder that is fine; slow: pure, on figures",
     needs=("deep.disk",), deep=True,
 )  # fmt: skip
 def write_speed(facts: Facts, context: Context) -> Iterable[Finding]:
@@ -43,8 +43,8 @@ def write_speed(facts: Facts, context: Context) -> Iterable[Finding]:
 @check(
     "disk.fsync_time", title="An fsync comes back soon",
     why="Rows and records are made durable one by one; where each waits a second, the run waits with it.",
-    catches="a network volume whose fsync takes seconds while its throughput looks well",
-    proof="fake: a libc whose fsync waits; the rest is real",
+    catches="a run that waits for its own records on a network volume (SpecForge#426, measured by its fsync)",
+    proof="fake: fsync of libc that waits; the rest is real",
     needs=("deep.disk",), deep=True,
 )  # fmt: skip
 def fsync_time(facts: Facts, context: Context) -> Iterable[Finding]:
@@ -61,8 +61,8 @@ def fsync_time(facts: Facts, context: Context) -> Iterable[Finding]:
 @check(
     "disk.locks_hold", title="Locks hold between processes",
     why="The server holds a lock until a state is written; where locks are only pretended, half a file is taken for whole.",
-    catches="a network mount with nolock or local_lock: two processes get the same lock",
-    proof="real here: a local disk; a flock that grants everything is faked in libc",
+    catches="files taken for whole while the server writes (speculators#743); a mount with nolock: two processes get one lock",
+    proof="fake: flock of libc that grants everything; the rest is real",
     needs=("deep.disk",), deep=True,
 )  # fmt: skip
 def locks_hold(facts: Facts, context: Context) -> Iterable[Finding]:

@@ -13,7 +13,7 @@ _CUDA_BUILDS = ("torchvision", "torchaudio", "torchcodec", "libc10_cuda", "libcu
 
 _WHY = "What is installed may still not import: the wrong build beside torch, a submodule missing, a library that is not there."
 _CATCHES = (
-    "a CUDA torchvision beside a CPU torch, so that `import transformers` fails (facts, trap 1); vllm#13608 undefined symbol; "
+    "a CUDA torchvision beside a CPU torch, so that transformers does not import (met here); vllm#13608 undefined symbol; "
     "SpecForge#292 a submodule missing; an import that hangs"
 )
 _PROOF = (
@@ -43,7 +43,7 @@ def server_imports(facts: Facts, context: Context) -> Iterable[Finding]:
 def _imports(section: Mapping[str, Any], side: str) -> Iterator[Finding]:
     python, packages = section["python"], section["packages"]
     failed = [package for package in packages if not package["ok"]]
-    if failed and len(failed) == len(packages) and len({package["error"] for package in failed}) == 1:
+    if failed and all("cannot be started" in package["error"] for package in packages):
         remedy = f"Name an interpreter that starts: {side}_python in the spec, or build an environment for this run."
         yield Finding("fail", f"{python}: {failed[0]['error']}", remedy, action=_build(side))
         return

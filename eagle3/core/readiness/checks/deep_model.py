@@ -1,4 +1,4 @@
-"""The model as the worker's own libraries see it: tokenizer, template, loss mask, code of its own, shards."""
+"""The model as the worker's own libraries see it: tokenizer, template, loss mask, configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _part(facts: Facts, name: str) -> tuple[Mapping[str, Any], Finding | None]:
 @check(
     "model.round_trip", title="The tokenizer gives back what it was given",
     why="A tokenizer that loads but does not decode to the same text trains the draft on other words than the target says.",
-    catches="tinker-cookbook#785 Kimi's AutoTokenizer fails; vllm#21750 blobfile or tiktoken missing",
+    catches="tinker-cookbook#785 Kimi's AutoTokenizer fails; vllm#21750 blobfile or tiktoken missing; guidellm#860",
     proof="real here: a tokenizer that lower-cases, one whose file is cut off, one that asks for code of its own",
     needs=("deep.model",), deep=True,
 )  # fmt: skip
@@ -50,7 +50,7 @@ def round_trip(facts: Facts, context: Context) -> Iterable[Finding]:
 
 
 @check(
-    "model.template_renders", title="The chat template can be built on",
+    "model.conversation", title="The chat template can be built on",
     why="Answers are located by what the template puts before them; one that rewrites history moves them.",
     catches="SpecForge#885 mask boundary shifted; a base model without a template; one that ignores the invitation",
     proof="real here: templates that are missing, that drop earlier answers, that raise, that give no invitation",
@@ -102,32 +102,6 @@ def loss_mask(facts: Facts, context: Context) -> Iterable[Finding]:
 
 
 @check(
-    "model.remote_code", title="Code of the model's own",
-    why="A model that brings code asks whether to run it, on a terminal that nobody sees; and running it is a decision.",
-    catches="guidellm#860 the remote-code prompt waits on stdin; a model run with code that nobody meant to run",
-    proof="real here: a folder whose tokenizer names code of its own",
-    needs=("deep.model",), deep=True,
-)  # fmt: skip
-def remote_code(facts: Facts, context: Context) -> Iterable[Finding]:
-    """Whether the folder asks for code of its own, and whether the spec allows it."""
-    section = facts["deep.model"]
-    if section.get("skipped"):
-        yield Finding("skipped", str(section["skipped"]))
-        return
-    names, trusted = section["custom_code"], section["trusted"]
-    if names and not trusted:
-        text = f"{', '.join(names)} ask for code of the model's own, and the spec does not allow it"
-        loads = not any((section.get(part) or {}).get("error") for part in ("config", "tokenizer"))
-        # A library that knows the model loads it without that code.
-        remedy = "Read that code; then set target.trust_remote_code = true."
-        yield Finding("warn" if loads else "fail", text, remedy)
-    elif names:
-        yield Finding("ok", f"{', '.join(names)} bring code of the model's own; the spec allows it")
-    else:
-        yield Finding("ok", "no file asks for code of the model's own")
-
-
-@check(
     "model.loads", title="transformers reads the model as the spec describes it",
     why="Layer ids of another model's size are captured without a word and train a draft that accepts nothing.",
     catches="vllm#43671 and vllm#50170 wrong layer ids; a config that the installed transformers does not know",
@@ -155,27 +129,3 @@ def loads(facts: Facts, context: Context) -> Iterable[Finding]:
     else:
         text = f"{part['model_type']}, hidden size {part['hidden_size']}, {part['num_hidden_layers']} layers, {longest} tokens"
         yield Finding("ok", text)
-
-
-@check(
-    "model.opens", title="Every shard opens",
-    why="A shard that was cut off in the download is found by the server after minutes of loading.",
-    catches="a truncated download; a Git LFS pointer in place of the weights",
-    proof="real here: a truncated shard",
-    needs=("deep.model",), deep=True,
-)  # fmt: skip
-def opens(facts: Facts, context: Context) -> Iterable[Finding]:
-    """safetensors' own word on each shard: its header against its size."""
-    part, instead = _part(facts, "shards")
-    if instead is not None:
-        yield instead
-        return
-    broken = [shard for shard in part["opened"] if shard["error"]]
-    if broken:
-        text = f"{len(broken)} of {len(part['opened'])} shards do not open: {broken[0]['name']}: {broken[0]['error']}"
-        yield Finding("fail", text, f"Fetch {broken[0]['name']} again.")
-    elif not part["opened"]:
-        yield Finding("fail", "there is no *.safetensors file", "Convert the model to safetensors, or fetch it again.")
-    else:
-        tensors = sum(shard["tensors"] for shard in part["opened"])
-        yield Finding("ok", f"{len(part['opened'])} shards with {tensors} tensors open")

@@ -47,7 +47,7 @@ def floor_of(context: Context) -> int:
 
 
 @check(
-    "disk.free", title="Free space", needs=("disk",), proof="real: a small tmpfs",
+    "disk.free", title="Free space", needs=("disk",), proof="real here: a small tmpfs",
     why="A full disk ends whatever writes next: a checkpoint, a log, a lock.",
     catches="disks filled by old versions and left-overs (vscode-remote#6429)",
 )  # fmt: skip
@@ -67,7 +67,7 @@ def free(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "disk.inodes", title="Free inodes", needs=("disk",), proof="real: a tmpfs with few inodes",
+    "disk.inodes", title="Free inodes", needs=("disk",), proof="real here: a tmpfs with few inodes",
     why="Where no inodes are left no file can be made, however many bytes are free.",
     catches="'No space left on device' with gigabytes free (vscode-remote#4001: check bytes and inodes first)",
 )  # fmt: skip
@@ -93,7 +93,7 @@ def inodes(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "disk.writable", title="Rights to write", needs=("disk",), proof="real: a read-only mount, a file in the way",
+    "disk.writable", title="Rights to write", needs=("disk",), proof="real here: a read-only mount, a file in the way",
     why="A run writes its workspace, the temporary folder and the caches of vLLM and the hub.",
     catches="read-only mounts and foreign folders found out after the model was loaded; NFS servers that answer nothing "
             "(vscode-remote#7192)",
@@ -119,7 +119,7 @@ def writable(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "disk.quota", title="Quota", needs=("disk",), proof="fake: the command quota; real: mount options",
+    "disk.quota", title="Quota", needs=("disk",), proof="fake: the command quota; real here: mount options",
     why="A quota ends a run while the file system still shows free space: statvfs does not know of it.",
     catches="'Disk quota exceeded' on a disk with room (vscode-remote#4001)",
 )  # fmt: skip
@@ -174,7 +174,7 @@ def network(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "disk.exec", title="Compiled code", needs=("disk",), proof="real: a tmpfs mounted noexec",
+    "disk.exec", title="Compiled code", needs=("disk",), proof="real here: a tmpfs mounted noexec",
     why="Compiled kernels are written to the temporary folder and the cache and loaded from there.",
     catches="torch and Triton that fail with 'failed to map segment' where /tmp is noexec (pytorch#91005, pytorch#123054)",
 )  # fmt: skip
@@ -192,7 +192,7 @@ def executable(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "disk.needs", title="Room for this run", needs=("disk",), proof="real: a tmpfs too small for the run",
+    "disk.needs", title="Room for this run", needs=("disk",), proof="real here: a tmpfs too small for the run",
     why="Hidden states take gigabytes; a run that stops for want of room has cost its hours.",
     catches="1.17 GB a sample, found out when the disk was full (SpecForge#426)",
 )  # fmt: skip
@@ -228,7 +228,8 @@ def room(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "disk.leftovers", title="What could be freed", needs=("disk",), proof="real: runs, versions and raw states in a workspace",
+    "disk.leftovers", title="What could be freed", needs=("disk",),
+    proof="real here: runs, versions and raw states in a workspace",
     why="States of ended runs, raw states of a killed server and old helper versions add up.",
     catches="old versions that fill the disk (vscode-remote#6429), raw states that an extraction leaves behind",
 )  # fmt: skip

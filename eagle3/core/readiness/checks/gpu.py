@@ -40,7 +40,7 @@ def per_card(cards: Sequence[Card], judged: Callable[[Card], tuple[Status, str, 
 
 
 @check(
-    "gpu.driver", title="GPU driver", needs=("gpu",), proof=f"real: an nvidia-smi that hangs; {FAKE_NVML}",
+    "gpu.driver", title="GPU driver", needs=("gpu",), proof=f"real here: an nvidia-smi that hangs; {FAKE_NVML}",
     why="Without an answer from the driver nothing is known of the cards, and CUDA will most likely not start either.",
     catches="NVML lost after a daemon reload (nvidia-docker#1730), a wedged driver that no longer answers (vllm#25127)",
 )  # fmt: skip
@@ -180,8 +180,8 @@ def holders(facts: Facts, context: Context) -> Iterator[Finding]:
                 f"({process['name'][:60]})",
                 "End it: it is left over from that run.", str(pid), title,
                 action=Action(
-                    verb="free_gpu", args={"pids": [pid]}, label=f"end process {pid}",
-                    confirm=f"End process {pid}, left over from run {process['run_id']}?",
+                    verb="free_gpu", args={"pids": [pid]},
+                    label=f"end process {pid}", confirm=f"End process {pid}, left over from run {process['run_id']}?",
                     command=f"kill {pid}",
                 ),
             )  # fmt: skip

@@ -110,7 +110,7 @@ def memory(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "host.shm", title="Shared memory", needs=("host",), proof="real: a small tmpfs",
+    "host.shm", title="Shared memory", needs=("host",), proof="real here: a small tmpfs",
     why="NCCL and the workers of data loaders exchange through /dev/shm; docker gives 64 MiB by default.",
     catches="NCCL: error while creating a shared memory segment, with two GPUs in docker (vllm#1710, vllm#6574, nccl#290)",
 )  # fmt: skip
@@ -131,7 +131,7 @@ def shm(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "host.limits", title="Limits of a process", needs=("host",), proof="real: a process with a lowered limit",
+    "host.limits", title="Limits of a process", needs=("host",), proof="real here: a process with a lowered limit",
     why="A server with many requests in flight opens many files and threads.",
     catches="'Too many open files' under load or with eight GPUs at the limit of 1024 (vllm#7920, pytorch#137695), "
             "too few processes (vllm#878)",
@@ -160,7 +160,7 @@ def limits(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "host.locale", title="Locale", needs=("python",), proof="real: an interpreter under LC_ALL=C without its UTF-8 help",
+    "host.locale", title="Locale", needs=("python",), proof="real here: an interpreter under LC_ALL=C without its UTF-8 help",
     why="Texts are read and logged in the locale's encoding wherever a package names none.",
     catches="a training that ends with UnicodeEncodeError ('ascii' codec) in a container without a locale (fastprogress#21)",
 )  # fmt: skip
@@ -178,7 +178,7 @@ def locale(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "host.shell", title="Login shell", needs=("host",), proof="real: a .bashrc that prints, and one that does not end",
+    "host.shell", title="Login shell", needs=("host",), proof="real here: a .bashrc that prints, and one that does not end",
     why="Every login runs the shell's start-up file: noise breaks scp and the like, slowness is paid at each connect.",
     catches="a .bashrc that starts pyenv and makes each command 382 ms instead of 32 (measured), shells that never answer "
             "(vscode-remote#2509)",
@@ -203,7 +203,7 @@ def shell(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "host.proxy", title="Proxy", needs=("host",), proof="real: the variables in the environment",
+    "host.proxy", title="Proxy", needs=("host",), proof="real here: the variables in the environment",
     why="Clients that honour the proxy send requests for 127.0.0.1 to it, and it knows no such server.",
     catches="a server that is up and answers 502 or 503 to its own machine (vllm#1519, OpenLLM#79)",
 )  # fmt: skip
@@ -223,7 +223,7 @@ def proxy(facts: Facts, context: Context) -> Iterator[Finding]:
 
 @check(
     "host.company", title="Who else is there", needs=("host",),
-    proof="real: a second helper; fake: a utmp file under another root",
+    proof="real here: a second helper; fake: a utmp file under another root",
     why="Two operators on one machine start runs into each other's GPUs and stop each other's servers.",
     catches="helpers that outlive their connection (vscode-remote#6281), a trainer started beside another one's server "
             "(speculators#886)",
@@ -251,7 +251,7 @@ def company(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "host.stuck", title="Processes that cannot end", needs=("host",), proof="real: a process in state D, and zombies",
+    "host.stuck", title="Processes that cannot end", needs=("host",), proof="real here: a process in state D, and zombies",
     why="A process that waits in the driver holds its GPU until the machine is restarted; zombies mean that nobody reaps.",
     catches="a lock that waits in the kernel for ever (vscode-remote#7192), processes that no signal ends (vllm#25127), "
             "zombies where the first process does not reap",

@@ -18,7 +18,7 @@ def folder_of(facts: Facts) -> Mapping[str, Any] | None:
 
 
 @check(
-    "model.found", title="Target", needs=("model",), proof="real: a folder that is not there, a hub id out of the cache",
+    "model.found", title="Target", needs=("model",), proof="real here: a folder that is not there, a hub id out of the cache",
     why="Runs are offline: what is not in the container when the run starts is not fetched.",
     catches="a hub id that is not in the cache of a container without network (vllm#1986)",
 )  # fmt: skip
@@ -49,7 +49,8 @@ def found(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "model.config", title="Target's configuration", needs=("model",), proof="real: a config.json of another model, a spoilt one",
+    "model.config", title="Target's configuration", needs=("model",),
+    proof="real here: a config.json of another model, a spoilt one",
     why="Layer ids and the draft's width follow from the spec; for another model they capture the wrong states.",
     catches="guessed layers: 1.2 % accepted against 58.9 % (vllm#50170), off by one (vllm#43671)",
 )  # fmt: skip
@@ -78,7 +79,7 @@ def config(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "model.length", title="Target's longest text", needs=("model",), proof="real: a config.json with a shorter one",
+    "model.length", title="Target's longest text", needs=("model",), proof="real here: a config.json with a shorter one",
     why="Beyond max_position_embeddings vLLM refuses to start, or positions mean nothing.",
     catches="'max_model_len is greater than the derived max_model_len' at the server's start (vllm#3676)",
 )  # fmt: skip
@@ -97,7 +98,7 @@ def length(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "model.shards", title="Target's weights", needs=("model",), proof="real: a missing shard, an index that promises more",
+    "model.shards", title="Target's weights", needs=("model",), proof="real here: a missing shard, an index that promises more",
     why="A download that broke off leaves a folder that looks complete.",
     catches="a shard that is not there, whose weights stay uninitialised while the server comes up (sglang#32279)",
 )  # fmt: skip
@@ -124,7 +125,7 @@ def shards(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "model.whole", title="Target's weights, whole", needs=("model",), proof="real: a truncated shard, a Git LFS pointer",
+    "model.whole", title="Target's weights, whole", needs=("model",), proof="real here: a truncated shard, a Git LFS pointer",
     why="A shard shorter than its header says may load all the same and give garbage.",
     catches="truncated shards that map to zeros (vmlx-swift#217), 'HeaderTooLarge' (transformers#27923), LFS pointers "
             "(OmniParser#34)",
@@ -144,7 +145,7 @@ def whole(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "model.tokenizer", title="Tokenizer", needs=("model",), proof="real: a folder without one, a pointer in its place",
+    "model.tokenizer", title="Tokenizer", needs=("model",), proof="real here: a folder without one, a pointer in its place",
     why="Without it no prompt becomes tokens; a tiktoken one also needs the packages that read it.",
     catches="a tokenizer that cannot be loaded for want of blobfile or tiktoken (vllm#21750, tinker-cookbook#785)",
 )  # fmt: skip
@@ -170,7 +171,7 @@ def tokenizer(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "model.template", title="Chat template", needs=("model",), proof="real: a folder without one",
+    "model.template", title="Chat template", needs=("model",), proof="real here: a folder without one",
     why="Answers are regenerated and masked through the target's own chat template.",
     catches="'default chat template is no longer allowed' at the first request (vllm#39279, vllm#29849)",
 )  # fmt: skip
@@ -186,7 +187,7 @@ def template(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "model.code", title="Custom code", needs=("model",), proof="real: an auto_map in config.json",
+    "model.code", title="Custom code", needs=("model",), proof="real here: an auto_map in config.json",
     why="A model with its own code is loaded only where that was allowed; asking for it waits on a terminal that is not there.",
     catches="a prompt about remote code that waits on stdin for ever (guidellm#860)",
 )  # fmt: skip

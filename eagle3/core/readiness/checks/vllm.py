@@ -14,7 +14,7 @@ from eagle3.core.readiness.registry import Context, Facts, Finding, check
 from eagle3.core.readiness.report import Status
 from eagle3.core.wording import duration_label
 
-STAND_IN = "real: processes with a vLLM's command line and answers"
+STAND_IN = "real here: processes with a vLLM's command line and answers"
 Server = Mapping[str, Any]
 
 
@@ -221,7 +221,7 @@ def max_model_len(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "vllm.port", title="Port of the run's servers", needs=("vllm",), proof="real: a socket that listens",
+    "vllm.port", title="Port of the run's servers", needs=("vllm",), proof="real here: a socket that listens",
     why="A port that is taken looks like a server that is up, from outside.",
     catches="a busy port, port 0 and a server that dies while loading, all alike from /health (met here)",
 )  # fmt: skip

@@ -1,0 +1,72 @@
+"""The probes as one command: a line a section, whatever one of them meets."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3.core.readiness.registry import REGISTRY
+from eagle3.readiness import asking, probe, sections
+from tests.readiness.support import ROOT, tree, wants
+
+
+def run(*arguments: str, stdin: Any = subprocess.DEVNULL) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=env, timeout=100, stdin=stdin, check=False
+    )
+
+
+def test_the_command_tells_what_it_does_and_then_what_it_found_and_leaves_the_workspace_as_it_was(tmp_path: Path) -> None:
+    workspace, file = tmp_path / "ws", tmp_path / "wants.json"
+    workspace.mkdir()
+    file.write_text(json.dumps(wants(workspace)))
+    done = run("-m", "eagle3", "probe", "--wants", str(file), "--section", "deep.disk", "--section", "deep.canary")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line.get("doing") or line["section"] for line in lines] == ["deep.disk"] * 2 + ["deep.canary"] * 2, done.stderr
+    assert lines[1]["facts"]["took_s"] > 0 and "no run was named" in lines[3]["facts"]["skipped"]
+    assert (done.returncode, tree(workspace)) == (0, [])
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}"])
+def test_wants_that_say_nothing_are_refused_in_words(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "wants.json"
+    file.write_text(content)
+    done = run("-m", "eagle3.readiness", "--wants", str(file))
+    assert (done.returncode, done.stdout) == (2, "") and "does not say what is wanted" in done.stderr
+
+
+def test_a_probe_that_meets_a_defect_says_so_and_the_next_ones_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: Any) -> dict[str, Any]:
+        raise ZeroDivisionError("no such disk")
+
+    monkeypatch.setattr(sections, "disk", breaks)
+    told: list[dict[str, Any]] = []
+    probe.run(wants(tmp_path), told.append, scratch=tmp_path / "scratch", only=["deep.disk", "deep.canary"])
+    assert told[1]["facts"]["error"] == "the probe met a defect: ZeroDivisionError: no such disk"
+    assert told[3]["section"] == "deep.canary" and tree(tmp_path) == []
+
+
+def test_a_question_past_its_limit_leaves_no_process(tmp_path: Path) -> None:
+    script = "import os, subprocess, sys, time; c = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+    script += "open('pid', 'w').write(str(c.pid)); print('waiting for the driver', file=sys.stderr, flush=True); time.sleep(600)"
+    outcome = asking.ask([sys.executable, "-S", "-c", script], limit_s=2, cwd=tmp_path)
+    assert outcome.timed_out and outcome.said == "gave no answer in 2 s; its last line: waiting for the driver"
+    state = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_every_section_of_deep_facts_is_asked_and_judged() -> None:
+    needed = {name for declared in REGISTRY.declared.values() if declared.deep for name in declared.needs}
+    assert needed == set(sections.ORDER)
+
+
+def test_each_deep_check_is_named_by_a_test_that_makes_it_fail() -> None:
+    texts = "\n".join(path.read_text() for path in Path(__file__).parent.glob("test_deep_*.py"))
+    assert [d.id for d in REGISTRY.declared.values() if d.deep and d.id not in texts] == []
