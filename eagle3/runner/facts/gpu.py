@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Dict
 
 from eagle3.runner import detach, gpu, identity, proctable, state
-from eagle3.runner import host as machine
 from eagle3.runner.facts import host
 
 
@@ -19,14 +18,8 @@ def facts(wants: Dict[str, Any], root: Path) -> Dict[str, Any]:
     """The report of ``runner.gpu`` with details, each process told whose it is. ``devices`` says whether the kernel shows
     NVIDIA devices at all, ``smi`` where nvidia-smi is."""
     deadline_s = gpu.DEADLINE_S * float(wants.get("patience") or 1.0)
-    answers = machine.in_parallel([lambda: gpu.report(deadline_s), lambda: _details(deadline_s)], 2 * deadline_s + 2.0)
-    report: Dict[str, Any] = answers[0] or {
-        "status": "unknown",
-        "text": "the GPUs did not answer in time",
-        "gpus": [],
-        "driver": "",
-    }
-    details = answers[1] or {}
+    report = gpu.report(deadline_s)
+    details = _details(deadline_s) if report["source"] == "nvml" and report["status"] == "ok" else {}
     cards = details.pop("cards", None) or {}
     for card in report["gpus"]:
         card.update(cards.get(str(card["index"]), {}))
@@ -37,7 +30,6 @@ def facts(wants: Dict[str, Any], root: Path) -> Dict[str, Any]:
             holders.setdefault(pid, holder(pid))
             process.update(holders[pid])
     return {
-        "source": "",
         **report,
         "cuda_driver": details.get("cuda_driver"),
         "links": details.get("links") or [],
@@ -52,7 +44,7 @@ def _details(deadline_s: float) -> Dict[str, Any]:
         done = gpu.run_child(detach.own_command("nvml-details", site=True), deadline_s)
         found = json.loads(done.stdout.decode("utf-8", "replace"))
     except (subprocess.TimeoutExpired, OSError, ValueError):
-        return {}  # the report, asked at the same time, says what is wrong with the driver
+        return {}  # what it would have told stays unknown
     return found if isinstance(found, dict) else {}
 
 
@@ -63,7 +55,7 @@ def holder(pid: int) -> Dict[str, Any]:
     unknown: Dict[str, Any] = {"seen": False, "name": "", "user": "", "ours": False, "run_id": "", "run_state": "", "run_dir": ""}
     if found is None:
         return unknown
-    known = {**unknown, "seen": True, "name": proctable.name(pid), "user": host.owner(pid), "ours": proctable.is_ours(pid)}
+    known = {**unknown, "seen": True, "name": host.shown(pid), "user": host.owner(pid), "ours": proctable.is_ours(pid)}
     known["start_ticks"] = found.start_ticks
     environment = proctable.environment(pid) if known["ours"] else {}
     run_dir = environment.get("EAGLE3_RUN_DIR", "")
