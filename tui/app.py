@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from textual.app import App, SystemCommand
+from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
 from tui import messages, plan
+from tui.alerting import Alert, of_disks, of_link, of_runs, since_words
+from tui.calling import Caller
 from tui.catalog import Catalog
 from tui.checking import Checking
 from tui.comparing import Compared
-from tui.formats import clean_text, one_line
+from tui.formats import age_label, clean_text, count_label, one_line
 from tui.keymap import KEYS
 from tui.launching import Launching
 from tui.login import login_questions
@@ -30,8 +33,10 @@ from tui.screens.base import ConsoleScreen, bindings_of
 from tui.screens.confirm import Choice, Confirm
 from tui.screens.overview import OverviewScreen
 from tui.session import Session
+from tui.settings import Settings
 from tui.state import Console, NotesView
-from tui.themes.palette import THEME
+from tui.themes.filters import AsciiFilter, PaletteFilter
+from tui.themes.palette import CALM, PALETTES, theme
 
 LATER = {
     "readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen",
@@ -65,17 +70,29 @@ class ConsoleApp(App[None]):
         run_id: str = "",
         preload: Callable[[], object] | None = None,
         terminal_is_there: Callable[[], bool] = lambda: True,
+        settings: Settings | None = None,
+        problem: str = "",
     ) -> None:
         super().__init__()
+        self.settings = settings or Settings()
+        self._problem = problem
         self.animation_level = "none"
         self.clock = clock
         self.console_state = Console(host, poll_s=poll_s)
         self.choices = plan.first_choices(workspace, worker_python)
         self.compared = Compared()
+        self._looked_at: float | None = None
+        """When somebody last looked at this workspace from here; None once it is told what happened since."""
         self._machine_chosen = False
         self.catalog = catalog
         self.first_run = run_id
         self._terminal_is_there = terminal_is_there
+        self._painted = {name: PaletteFilter(palette) for name, palette in PALETTES.items()}
+        self._ascii = [AsciiFilter()] if self.settings.ascii else []
+        self.caller = Caller(
+            self.settings.alerts, host=host, clock=clock, ring=self.bell, notify=self._desktop_note,
+            tell=lambda text: self.tell(text, "warning"),
+        )  # fmt: skip
         ask = login_questions(self)
         self.session = Session(
             connect,
@@ -86,6 +103,7 @@ class ConsoleApp(App[None]):
             actor=actor,
             preload=preload,
             workspace=workspace or plan.DEFAULT_WORKSPACE,
+            read_only=self.settings.read_only,
         )
         self.checking = Checking(self)
         self.launching = Launching(self)
@@ -97,11 +115,15 @@ class ConsoleApp(App[None]):
         return OverviewScreen(id="overview")
 
     def on_mount(self) -> None:
-        self.register_theme(THEME)
-        self.theme = THEME.name
+        for name in PALETTES:
+            self.register_theme(theme(name))
+        self.theme = self.settings.theme
         if self.catalog is not None:
             self.console_state.remember(self.catalog.runs(self.console_state.host, self.session.workspace))
+            self._looked_at = self.catalog.looked(self.console_state.host, self.session.workspace)
             self._tell_catalog_problem()
+        if self._problem:
+            self.tell(self._problem, "warning")
         self.set_interval(1.0, self._tick)
         self.call_after_refresh(self.session.start)
         if self.first_run:
@@ -109,7 +131,10 @@ class ConsoleApp(App[None]):
 
     async def on_unmount(self) -> None:
         await self.session.close()
+        await self.caller.close()
         if self.catalog is not None:
+            if self.console_state.probe.at is not None:
+                self.catalog.look(self.console_state.host, self.session.workspace, self.console_state.probe.at)
             self.catalog.close()
 
     def _tick(self) -> None:
@@ -117,6 +142,10 @@ class ConsoleApp(App[None]):
         if not self._terminal_is_there():
             self.exit(return_code=1)
             return
+        link = self.console_state.link
+        if link.status == "up":
+            self.caller.forget("link")
+        self.call_for(of_link(link.status, self.clock() - link.since, self.console_state.host, link.reason))
         self.present()
 
     def present(self) -> None:
@@ -139,6 +168,26 @@ class ConsoleApp(App[None]):
         """A note to the operator; remote text is shown as text."""
         self.notify(one_line(text), severity=cast(Any, severity), markup=False, timeout=TOAST_S[severity])
 
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """What the style sheet needs before a theme is chosen."""
+        return {"quiet": CALM.muted, "cursor": CALM.cursor}
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Another theme's colours, Textual's own filters (NO_COLOR among them), ASCII."""
+        painted = self._painted.get(self.theme)
+        first = [painted] if painted is not None and painted.enabled else []
+        return [*first, *super().get_line_filters(), *self._ascii]
+
+    def call_for(self, alerts: Sequence[Alert]) -> None:
+        """Show what is new of ``alerts``, and call the operator."""
+        for alert in self.caller.take(alerts):
+            self.tell(alert.text, "information" if alert.kind == "finished" else "warning")
+
+    def _desktop_note(self, text: str) -> None:
+        """By OSC 9, which terminals that know no such thing ignore; only while another window is in front."""
+        if self._driver is not None and not self.app_focus:
+            self._driver.write(f"\x1b]9;{one_line(text, 200)}\x07")
+
     # --- news from the session
 
     def on_link_changed(self, message: messages.LinkChanged) -> None:
@@ -146,6 +195,14 @@ class ConsoleApp(App[None]):
         self.present()
 
     def on_probe_arrived(self, message: messages.ProbeArrived) -> None:
+        before = {run_id: known.value for run_id, known in self.console_state.runs.items()}
+        if self._looked_at is not None:
+            away = age_label(message.at - self._looked_at)
+            self.console_state.since = since_words(before, message.probe.runs, away)
+            self._looked_at = None
+        elif self.console_state.probe.at is not None:
+            self.call_for(of_runs(before, message.probe.runs))
+        self.call_for(of_disks(message.probe.disks))
         self.console_state.take_probe(message.probe, message.at)
         if not self._machine_chosen:
             self.choices = plan.for_machine(self.choices, message.probe)
@@ -291,8 +348,37 @@ class ConsoleApp(App[None]):
         elif isinstance(self.focused, TextArea) and not self.focused.read_only:
             self.focused.read_only = True
             self.present()
+        elif isinstance(self.screen, ConsoleScreen) and self.screen.HERE == "compare":
+            self.action_go("runs")
         elif not (isinstance(self.screen, ConsoleScreen) and self.screen.step_back()):
+            self.console_state.since = ""
             self.action_go("overview")
+            self.present()
+
+    def action_theme(self) -> None:
+        """The next theme, for this session; settings.toml keeps one."""
+        names = list(PALETTES)
+        self.theme = names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
+        self.refresh_css(animate=False)
+        self.tell(f"Theme {self.theme}; settings.toml keeps one for good.")
+
+    def action_hold(self) -> None:
+        """Stop asking the container, or go on."""
+        self.session.hold(not self.session.held)
+        self.console_state.held = self.session.held
+        self.present()
+
+    def action_copy(self) -> None:
+        """What is in front, to the clipboard of the terminal (OSC 52)."""
+        if isinstance(self.screen, ConsoleScreen) and (text := self.screen.clip()):
+            self.copy_to_clipboard(text)
+            self.tell(f"Copied {count_label(text.count(chr(10)) + 1)} lines, where the terminal lets it (OSC 52).")
+
+    def may_change(self) -> bool:
+        """Whether anything may be changed from here; says so where not."""
+        if self.settings.read_only:
+            self.tell("This console is read-only (--read-only, or read_only in settings.toml); nothing was changed.", "warning")
+        return not self.settings.read_only
 
     def open_run(self, run_id: str) -> None:
         """Show this run and follow it."""
@@ -331,17 +417,18 @@ class ConsoleApp(App[None]):
         self.tell("Connecting again.")
 
     def action_export(self) -> None:
-        """Write the screen to ``eagle3-<screen>-<time>.svg`` in the current folder, with what it shows as data beside it."""
-        screen = self.screen if isinstance(self.screen, ConsoleScreen) else None
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(self.clock()))
-        path = Path.cwd() / f"eagle3-{screen.HERE if screen else 'dialog'}-{stamp}.svg"
+        """Write the screen to ``eagle3-<screen>-<time>.svg`` in the current folder, and what it shows as CSV or JSON beside."""
+        here = self.screen.HERE if isinstance(self.screen, ConsoleScreen) else "dialog"
+        path = Path.cwd() / f"eagle3-{here}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(self.clock()))}.svg"
+        more = self.screen.exports() if isinstance(self.screen, ConsoleScreen) else {}
         try:
             self.export(path)
-            beside = screen.export_beside(path.with_suffix("")) if screen else []
+            for suffix, text in more.items():
+                path.with_suffix(f".{suffix}").write_text(text, encoding="utf-8")
         except OSError as error:
-            self.tell(f"The picture cannot be written to {path}: {error.strerror}; start the console elsewhere.", "error")
+            self.tell(f"{path} cannot be written: {error.strerror}; start the console elsewhere.", "error")
         else:
-            self.tell(f"Wrote {', '.join([str(path), *(other.name for other in beside)])}.")
+            self.tell(f"Wrote {path}{''.join(f', .{suffix}' for suffix in more)}.")
 
     def export(self, path: Path) -> None:
         """Write the screen as it is to an SVG file. Raises OSError."""

@@ -24,6 +24,9 @@ MIGRATIONS = (
         summary TEXT NOT NULL, seen_at REAL NOT NULL,
         PRIMARY KEY (host, workspace, run_id)
     );
+    CREATE TABLE IF NOT EXISTS looks (
+        host TEXT NOT NULL, workspace TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (host, workspace)
+    );
     """,
     """
     CREATE TABLE IF NOT EXISTS reports (
@@ -163,6 +166,21 @@ class Catalog:
         except (AttributeError, TypeError, ValueError):  # written by another version; the host says it anew
             return None
         return None
+
+    def look(self, host: str, workspace: str, at: float) -> None:
+        """Somebody looked at this workspace, the last time ``at``."""
+        try:
+            self._db.execute("INSERT OR REPLACE INTO looks VALUES (?, ?, ?)", (host, workspace, at))
+        except sqlite3.Error as error:
+            self.problem = f"The list of known runs in {self.path} cannot be written ({error}); the host still has them."
+
+    def looked(self, host: str, workspace: str) -> float | None:
+        """When somebody last looked at this workspace from here; None where nobody did."""
+        try:
+            row = self._db.execute("SELECT at FROM looks WHERE host = ? AND workspace = ?", (host, workspace)).fetchone()
+        except sqlite3.Error:
+            return None  # told where the runs are read
+        return float(row[0]) if row else None
 
     def close(self) -> None:
         self._db.close()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eagle3.core.presets import SpecError
 from eagle3.core.readiness.judge import judge
 from eagle3.core.readiness.report import Check, Report
-from eagle3.core.readiness.words import markdown
 from eagle3.core.spec import RunSpec
 from tui import messages, plan
 from tui.readiness import OLD_S, Deep, Readiness, sections_of
@@ -100,6 +97,8 @@ class Checking:
     def ask_deep(self, view: Readiness, checks: list[Check] | None = None) -> None:
         """A deep check, after a confirmation that says what it costs the machine."""
         app = self._app
+        if not app.may_change():
+            return
         if (busy := self.deep_view()) is not None:
             app.tell(f"A deep check or a build is under way for the {busy.spec.size}; s stops it.", "warning")
             return
@@ -186,12 +185,6 @@ class Checking:
 
     # --- taking away
 
-    def copy(self, view: Readiness) -> None:
-        """The report as Markdown to the clipboard, over OSC 52."""
-        if view.report is not None:
-            self._app.copy_to_clipboard(markdown(view.report))
-            self._app.tell("Copied the report as Markdown.")
-
     def copy_command(self, check: Check) -> None:
         """The command of a check's remedy to the clipboard."""
         if check.action is not None and check.action.command:
@@ -200,12 +193,3 @@ class Checking:
         elif check.remedy:
             self._app.copy_to_clipboard(check.remedy)
             self._app.tell("Copied the remedy.")
-
-
-def export_report(report: Report, base: Path) -> list[Path]:
-    """Write ``base``.json and ``base``.md. Raises OSError."""
-    written = {base.with_suffix(".json"): json.dumps(report.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n",
-               base.with_suffix(".md"): markdown(report)}  # fmt: skip
-    for path, text in written.items():
-        path.write_text(text, encoding="utf-8")
-    return list(written)

@@ -36,7 +36,8 @@ Python = Annotated[str, typer.Option(help="interpreter in the container for the 
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead of words")]
 
 
-SCREENS = ("run", "overview", "readiness", "runs", "launch")
+SCREENS = ("run", "overview", "readiness", "launch", "runs", "logs", "notes")
+THEMES = ("calm", "paper", "contrast", "safe")
 LEAST_COLUMNS, LEAST_ROWS = 40, 12
 """The smallest picture in which a screen can be told."""
 
@@ -70,11 +71,17 @@ def place(words: Sequence[str] | None, local: bool, more: Sequence[str] = ()) ->
 def open_console(
     words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
     run: Annotated[str, typer.Option(help="open this run at once")] = "",
+    theme: Annotated[str, typer.Option(help="calm, paper (light), contrast or safe (for the colour-blind)")] = "",
+    ascii: Annotated[bool, typer.Option("--ascii", help="only ASCII on the screen")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="look, and change nothing")] = False,
 ) -> None:  # fmt: skip
     from tui.launchpad import open_console as start
 
     host, _ = place(words, local)
-    raise typer.Exit(start(host, local=local, workspace=workspace, python=python or None, run_id=run))
+    if theme and theme not in THEMES:
+        raise Usage(f"There is no theme '{theme}'; --theme takes {', '.join(THEMES)}.")
+    options = {"theme": theme, "ascii": ascii, "read_only": read_only}
+    raise typer.Exit(start(host, local=local, workspace=workspace, python=python or None, run_id=run, options=options))
 
 
 @app.command(help="Whether a run can be started there: every check with its evidence and what to do. Exit code 1 where not.")
@@ -159,7 +166,7 @@ def picture(
     words: Annotated[list[str] | None, typer.Argument(metavar="[HOST] RUN_ID OUT.svg", show_default=False)] = None,
     local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
     size: Annotated[str, typer.Option(help="columns x rows")] = "120x36",
-    screen: Annotated[str, typer.Option(help="run, overview, readiness, runs or launch")] = "run",
+    screen: Annotated[str, typer.Option(help="overview, readiness, launch, run, runs, logs or notes")] = "run",
 ) -> None:  # fmt: skip
     host, rest = place(words, local, ["RUN_ID", "OUT.svg"])
     if screen == "readiness" and len(rest) == 1:

@@ -14,10 +14,11 @@ from tui.formats import UNKNOWN, duration_label, number_label, state_label
 from tui.plotting.figures import FIGURES, Line
 from tui.plotting.view import Axis
 from tui.state import Known, RunView
+from tui.themes.palette import ACCENT, BAD, CALM, TEXT, WARN
 
 MOST = 6
 """Runs that are overlaid at once."""
-COLOURS = ("#62c6c2", "#e5bb6b", "#a58fd8", "#6aa5e0", "#d8dee6", "#ea8079")
+COLOURS = (ACCENT, WARN, CALM.violet, CALM.blue, TEXT, BAD)
 SORTS = ("live first", "newest", "oldest", "name", "state", "target")
 UNTOLD = ("workspace", "worker_python", "server_python", "v")
 """Fields of a spec that say where a run is, not what it does: never a difference worth telling."""

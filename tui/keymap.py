@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,10 @@ KEYS: tuple[Key, ...] = (
     Key("7", "go('notes')", "Notes", "what was learnt: NOTES.md of the run and of the workspace", footer=False),
     Key("p", "pilot", "Pilot", "launch the pilot, after one confirmation"),
     Key("question_mark", "help", "Help", "these keys"),
-    Key("e", "export", "Export", "write the screen to an SVG file; the readiness report as JSON and Markdown too", footer=False),
+    Key("e", "export", "Export", "write the screen to an SVG file, and its data beside it", footer=False),
+    Key("y", "copy", "Copy", "copy what is in front (Readiness: as Markdown) to the terminal's clipboard", footer=False),
+    Key("T", "theme", "Theme", "the next theme: calm, paper (light), contrast, safe (colour-blind)", footer=False),
+    Key("ctrl+k", "hold", "Hold", "ask the container for no news, or go on", footer=False),
     Key("ctrl+r", "reconnect", "Reconnect", "connect again now", footer=False),
     Key("escape", "step_back", "Back", "out of a field, where every key is text; then back to Overview", footer=False),
     Key("ctrl+z", "suspend_process", "Suspend", "back to the shell for a while (fg returns); runs go on", footer=False),
@@ -43,7 +47,6 @@ KEYS: tuple[Key, ...] = (
     Key("s", "stop_deep", "Stop", "stop the deep check under way", "readiness"),
     Key("m", "mend", "Mend", "do the remedy: first a preview, then a confirmation", "readiness"),
     Key("c", "copy_command", "Command", "copy the remedy's command", "readiness", footer=False),
-    Key("y", "copy", "Copy", "copy the report as Markdown (OSC 52)", "readiness"),
     Key("w", "only_wrong", "Wrong", "show only what is wrong, or everything", "readiness"),
     Key("f", "choose", "For", "choose the size, target and machine to judge for", "readiness", footer=False),
     Key("slash", "filter", "Filter", "only runs whose line holds these words; Esc leaves the field", "runs"),
@@ -107,6 +110,36 @@ KEYS: tuple[Key, ...] = (
     Key("right_square_bracket,left_square_bracket", "other", "Run or workspace", "the other notes", "notes"),
     Key("v", "verdict", "Details", "the verdict or the failure in full, with the last events", "run"),
 )
+
+
+class RebindError(ValueError):
+    """Keys cannot be changed as asked; the message is one sentence."""
+
+
+def rebound(table: tuple[Key, ...], wanted: Mapping[str, str]) -> tuple[Key, ...]:
+    """The table with other keys: ``wanted`` maps "place.action" ("run.stop", "everywhere.pilot") to keys, several with commas.
+    Raises RebindError for a name that is none, and where a key would mean two things on one screen."""
+    named = {f"{key.where}.{key.action}": key for key in table}
+    if unknown := sorted(set(wanted) - set(named)):
+        raise RebindError(f"There is no key to change called '{unknown[0]}'; names are like run.stop or everywhere.pilot.")
+    made = tuple(replace(key, keys=wanted.get(f"{key.where}.{key.action}", key.keys)) for key in table)
+    for where in {key.where for key in made}:
+        taken: dict[str, Key] = {}
+        for key in made:
+            if key.where not in (where, "everywhere"):
+                continue
+            for one in key.keys.split(","):
+                other = taken.setdefault(one, key)
+                changed = {f"{k.where}.{k.action}" for k in (key, other)} & set(wanted)
+                if other is not key and changed:
+                    raise RebindError(f"The key '{one}' would mean both {other.label} and {key.label}; choose another.")
+    return made
+
+
+def rebind(wanted: Mapping[str, str]) -> None:
+    """Change the table for this process. To be called before the screens are imported: their bindings come from it."""
+    global KEYS
+    KEYS = rebound(KEYS, wanted)
 
 
 def keys_of(where: str) -> list[Key]:

@@ -56,6 +56,8 @@ class Launching:
         Readiness is asked again where it is old, red or was judged for another spec, while the question stands.
         """
         app = self._app
+        if not app.may_change():
+            return
         if app.console_state.launching:
             app.tell(f"{app.console_state.launching} is being launched; wait for its answer.", "warning")
             return
@@ -127,7 +129,7 @@ class Launching:
     def stop(self) -> None:
         app = self._app
         view = app.console_state.open_run
-        if view is None or view.ended:
+        if view is None or view.ended or not app.may_change():
             return
         rows = [("Run", view.run_id), ("Host", app.console_state.host)]
         buttons = [
@@ -143,7 +145,7 @@ class Launching:
     def resume(self) -> None:
         app = self._app
         view = app.console_state.open_run
-        if view is None or not view.resumable or app.console_state.launching:
+        if view is None or not view.resumable or app.console_state.launching or not app.may_change():
             return
         done = ", ".join(view.summary.stages) if view.summary and view.summary.stages else "none"
         rows = [("Run", view.run_id), ("Host", app.console_state.host), ("State", view.state), ("Done", done)]

@@ -45,6 +45,8 @@ class Mending:
         """Ask what the remedy of a check would do; nothing is done before that is shown and confirmed."""
         if check.action is None:
             self._app.tell(check.remedy or "The console has no remedy for this check.")
+        elif not self._app.may_change():
+            return
         elif self._mend is not None:
             self._app.tell("Another remedy is under way; wait for its end.", "warning")
         else:

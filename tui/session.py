@@ -56,10 +56,14 @@ class Session:
         poll_s: float = 5.0,
         actor: str = "",
         preload: Callable[[], object] | None = None,
+        read_only: bool = False,
     ) -> None:
         self._connect, self._post, self._ask, self._clock = connect, post, ask, clock
         self._poll_s, self._actor, self._preload = poll_s, actor, preload
         self.workspace = workspace
+        self.read_only = read_only
+        self._go = asyncio.Event()
+        self._go.set()
         self._container: ContainerPort | None = None
         self._opened = asyncio.Event()
         self._wake = asyncio.Event()
@@ -77,6 +81,19 @@ class Session:
             self._opened.clear()
             self._spawn("Connecting", self._run())
 
+    @property
+    def held(self) -> bool:
+        """Whether the container is not asked for news at the moment."""
+        return not self._go.is_set()
+
+    def hold(self, held: bool) -> None:
+        """Ask for no news (``held``), or go on. The link stays up, and what the operator asks for is still asked."""
+        if held:
+            self._go.clear()
+        else:
+            self._go.set()
+            self._wake.set()
+
     def reconnect(self) -> None:
         """Dial now, and let the login ask what it has to ask."""
         if self._container is not None:
@@ -90,15 +107,15 @@ class Session:
     def launch(self, spec: RunSpec, run_id: str, *, report: dict[str, Any] | None = None) -> None:
         """Launch; the run keeps ``report``, the readiness that it was started under. ``run_id`` makes asking again harmless,
         so a broken link is waited out and asked again."""
-        self._spawn("Launching", self._launch(spec, run_id, False, report))
+        self._change("Launching", self._launch(spec, run_id, False, report))
 
     def resume(self, run_id: str) -> None:
         """Go on with a run under the spec that it was started with."""
-        self._spawn("Launching", self._resume(run_id))
+        self._change("Launching", self._resume(run_id))
 
     def stop(self, run_id: str, mode: StopMode) -> None:
         """Stop a run: "now" or "after-checkpoint"."""
-        self._spawn("Stopping", self._stop(run_id, mode))
+        self._change("Stopping", self._stop(run_id, mode))
 
     def check(self, spec: RunSpec, sections: Sequence[str] = ()) -> None:
         """Gather the light facts for ``spec``, or only some sections of them."""
@@ -106,15 +123,15 @@ class Session:
 
     def deep_check(self, spec: RunSpec, sections: Sequence[str] = ()) -> None:
         """Run the deep probes for ``spec``, or only some sections; what they find is told as it comes."""
-        self._spawn("Deep check", self._deep_check(spec, sections, f"deep-{secrets.token_hex(6)}"))
+        self._change("Deep check", self._deep_check(spec, sections, f"deep-{secrets.token_hex(6)}"))
 
     def stop_job(self) -> None:
         """Stop the deep check or the build under way; what it has done stays."""
-        self._spawn("Stopping", self._stop_job())
+        self._change("Stopping", self._stop_job())
 
     def remedy(self, spec: RunSpec, check_id: str, action: Action, *, token: str = "") -> None:
         """Ask what a remedy would do, or with the ``token`` of such an answer, do it."""
-        self._spawn("Remedy", self._remedy(spec, check_id, action, token))
+        self._change("Remedy", self._remedy(spec, check_id, action, token))
 
     def read_report(self, run_id: str) -> None:
         """Read the readiness report that a run was started under."""
@@ -130,7 +147,7 @@ class Session:
 
     def save_notes(self, run_id: str, base: str, text: str) -> None:
         """Save an edit of ``base``; what others wrote meanwhile stays."""
-        self._spawn(f"Saving the notes of {run_id or 'the workspace'}", self._notes(run_id, (base, text)))
+        self._change(f"Saving the notes of {run_id or 'the workspace'}", self._notes(run_id, (base, text)))
 
     def collect(self, run_ids: Sequence[str]) -> None:
         """Read these runs once, for a comparison; each comes as a message of its own."""
@@ -149,6 +166,14 @@ class Session:
         if container is not None:
             with contextlib.suppress(LinkError, ContainerError, TimeoutError):  # going away: nobody is left to tell
                 await asyncio.wait_for(container.close(), CLOSE_LIMIT_S)
+
+    def _change(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        """As `_spawn`, for what changes something: never done by a console that may only look."""
+        if self.read_only:
+            work.close()
+            self._post(messages.AskFailed(what, "this console is read-only; nothing was changed."))
+        else:
+            self._spawn(what, work)
 
     def _spawn(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         if old := self._tasks.get(what):
@@ -185,6 +210,7 @@ class Session:
             self._post(messages.ProbeFailed(sentence(error)))
         self._opened.set()
         while True:
+            await self._go.wait()
             await self._probe(self._container)
             with contextlib.suppress(TimeoutError):  # the usual end of a pause
                 await asyncio.wait_for(self._wake.wait(), self._poll_s)
@@ -214,6 +240,7 @@ class Session:
                     tries = 0
                     self._post(messages.NewsArrived(run_id, news, self._clock(), fresh))
                     fresh = False
+                    await self._go.wait()
                 return
             except (LinkError, ContainerError) as error:
                 self._post(messages.FollowFailed(run_id, sentence(error)))

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from eagle3.core.readiness.report import Report
 from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Progress, Result, RunSummary
 from tui.formats import clean_line
+from tui.history import History
 from tui.plotting.series import Metrics
 from tui.ports import LinkView, RunNewsView
 from tui.reading import Reading
@@ -189,8 +190,13 @@ class Console:
     poll_s: float = 5.0
     link: LinkState = field(default_factory=LinkState)
     probe: Known[Probe | None] = field(default_factory=lambda: Known(None))
+    history: History = field(default_factory=History)
     runs: dict[str, Known[RunSummary]] = field(default_factory=dict)
     open_run: RunView | None = None
+    since: str = ""
+    """What happened while nobody looked, until it is dismissed."""
+    held: bool = False
+    """Whether the operator holds the questions to the container back."""
     marked: list[str] = field(default_factory=list)
     """Runs marked for a comparison, in the order of marking."""
     reading: Reading | None = None
@@ -206,6 +212,7 @@ class Console:
     def take_probe(self, probe: Probe, at: float) -> None:
         """A probe names every run of the workspace: what it does not name is gone."""
         self.probe = Known(probe, at)
+        self.history.take(probe)
         self.runs = {run.run_id: Known(run, at) for run in probe.runs}
 
     def take_runs(self, runs: Iterable[RunSummary], at: float) -> None:

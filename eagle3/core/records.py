@@ -154,6 +154,13 @@ class VllmServer(Record):
     models: list[str] = Field(default_factory=list)
     running: float | None = None
     waiting: float | None = None
+    kv_cache_usage: float | None = Field(None, description="share from 0 to 1; of several engines the fullest")
+    prompt_tokens: float | None = Field(None, description="since it started, as the next ones")
+    generation_tokens: float | None = None
+    drafts: float | None = None
+    accepted_tokens: float | None = None
+    accepted_per_pos: list[float] = Field(default_factory=list)
+    extracting: bool | None = Field(None, description="in extraction mode its acceptance says nothing")
     text: str = ""
 
 

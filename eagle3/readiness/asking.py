@@ -42,7 +42,15 @@ def script(python: str, name: str, asked: Dict[str, Any], *, limit_s: float, cwd
     return ask([python, str(SCRIPTS / f"{name}.py"), json.dumps(asked)], limit_s=limit_s, cwd=cwd, renewed=renewed)
 
 
-def ask(command: List[str], *, limit_s: float, cwd: Path, env: Optional[Dict[str, str]] = None, grace_s: float = 0.0) -> Outcome:
+def ask(
+    command: List[str],
+    *,
+    limit_s: float,
+    cwd: Path,
+    env: Optional[Dict[str, str]] = None,
+    grace_s: float = 0.0,
+    renewed: bool = False,
+) -> Outcome:
     """Run ``command`` and take its marked line. stdin is empty: a question such as "run the model's own code?" ends it
     instead of waiting for ever. At the limit it gets TERM, after ``grace_s`` it is killed with all its descendants.
     With ``renewed`` each marked line gives it the limit anew. Never raises."""

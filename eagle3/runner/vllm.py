@@ -6,7 +6,6 @@ import contextlib
 import functools
 import ipaddress
 import json
-import re
 import time
 import urllib.error
 import urllib.parse
@@ -14,14 +13,15 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from eagle3.runner import host, identity, proctable, rundir, state
+from eagle3.runner import host, identity, proctable, rundir, state, vllm_metrics
 
 DEADLINE_S = 2.0
 DEFAULT_PORT = 8000
 MAX_BODY_BYTES = 4 << 20
+EXTRACTING = "extract_hidden_states"
+"""In the command line of a server that extracts: its fake drafts are all accepted, so its acceptance says nothing."""
 LOADING_S = 1800.0
 """So long a live process that does not listen is taken to be loading: a cold model of a trillion parameters needs 20 minutes."""
-_GAUGE = re.compile(r"^vllm:num_requests_(running|waiting)(?:\{[^}]*\})?\s+(\S+)")
 
 
 def servers(run_dirs: Iterable[Path], urls: Iterable[str]) -> List[Dict[str, Any]]:
@@ -29,8 +29,8 @@ def servers(run_dirs: Iterable[Path], urls: Iterable[str]) -> List[Dict[str, Any
     found: Dict[str, Dict[str, Any]] = {}
     for entry in [*_of_runs(run_dirs), *_of_processes(), *({"url": url, "pid": None, "run_id": ""} for url in urls)]:
         known = found.setdefault(_key(entry["url"]), entry)
-        for field in ("pid", "run_id"):
-            known[field] = known[field] or entry[field]
+        for field in ("pid", "run_id", "extracting"):
+            known[field] = known.get(field) or entry.get(field)
     entries = list(found.values())
     answers = host.in_parallel([functools.partial(ask, entry["url"]) for entry in entries], DEADLINE_S + 0.5)
     silent = {"health": "down", "text": f"/health did not answer within {DEADLINE_S:.0f} s"}
@@ -66,21 +66,10 @@ def ask(url: str, deadline_s: float = DEADLINE_S) -> Dict[str, Any]:
             answer["text"] = f"/v1/models answers {status}" + (" (it wants an API key)" if status == 401 else "")
         status, body = get(f"{base}/metrics", end - time.monotonic())
         if status == 200:
-            answer.update(gauges(body.decode("utf-8", "replace")))
+            answer.update(vllm_metrics.load(body.decode("utf-8", "replace")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         answer["text"] = f"/health is well, the rest is not: {_why(error)}"
     return answer
-
-
-def gauges(text: str) -> Dict[str, float]:
-    """Requests running and waiting, summed over engines, from the text of ``/metrics``."""
-    result: Dict[str, float] = {}
-    for line in text.splitlines():
-        match = _GAUGE.match(line)
-        if match:
-            with contextlib.suppress(ValueError):  # a line that is no number is none of ours
-                result[match.group(1)] = result.get(match.group(1), 0.0) + float(match.group(2))
-    return result
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -162,9 +151,12 @@ def serving_url(arguments: List[str]) -> Optional[str]:
 def _of_processes() -> List[Dict[str, Any]]:
     result = []
     for found in sorted(proctable.snapshot().values(), key=lambda p: p.start_ticks):
-        url = serving_url(proctable.command_line(found.pid)) if proctable.is_live(found) else None
+        arguments = proctable.command_line(found.pid) if proctable.is_live(found) else []
+        url = serving_url(arguments)
         if url is not None:
-            result.append({"url": url, "pid": found.pid, "run_id": proctable.environment(found.pid).get("EAGLE3_RUN_ID", "")})
+            run_id = proctable.environment(found.pid).get("EAGLE3_RUN_ID", "")
+            extracting = any(EXTRACTING in part for part in arguments)
+            result.append({"url": url, "pid": found.pid, "run_id": run_id, "extracting": extracting})
     return result
 
 
@@ -176,7 +168,8 @@ def _of_runs(run_dirs: Iterable[Path]) -> List[Dict[str, Any]]:
                 note = rundir.read_object(file)
                 pid = note.get("pid") if isinstance(note.get("pid"), int) else None
                 if note.get("url") and (pid is None or identity.stat(pid) is not None):
-                    result.append({"url": str(note["url"]), "pid": pid, "run_id": run_dir.name})
+                    extracting = note.get("kind") == "extract"
+                    result.append({"url": str(note["url"]), "pid": pid, "run_id": run_dir.name, "extracting": extracting})
     return result
 
 

@@ -38,6 +38,10 @@ class Metrics:
         found = [row for (s, p, _), row in self._rows.items() if s == stage and p == split]
         return sorted(found, key=lambda row: row.step)
 
+    def all_rows(self) -> list[MetricRow]:
+        """Every row that holds, in the order of time."""
+        return sorted(self._rows.values(), key=lambda row: (row.t, row.seq))
+
     def last(self, stage: str, split: str) -> MetricRow | None:
         """The row of the highest step."""
         found = self.rows(stage, split)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
@@ -47,9 +46,14 @@ class ConsoleScreen(Screen[None]):
         """Close what the screen itself has opened; whether there was something."""
         return False
 
-    def export_beside(self, base: Path) -> list[Path]:
-        """Write what is shown as data beside its picture, as ``base`` with other endings. Raises OSError."""
-        return []
+    def clip(self) -> str:
+        """What is copied from here: the text in sight, unless a screen knows better."""
+        rows = [strip.text.rstrip() for strip in self._compositor.render_strips()]
+        return "\n".join(rows[1:-1]).strip("\n")
+
+    def exports(self) -> dict[str, str]:
+        """What is written beside the picture, by suffix ("csv", "json")."""
+        return {}
 
     def compose(self) -> ComposeResult:
         yield TitleBar(self.HERE)
@@ -72,11 +76,16 @@ class ConsoleScreen(Screen[None]):
         message.stop()
         self.console_app.action_go(message.name)
 
+    def _note(self) -> str:
+        app = self.console_app
+        words = [word for word, true in (("held", app.console_state.held), ("read-only", app.settings.read_only)) if true]
+        return " · ".join(words)
+
     def refresh_known(self) -> None:
         """Show what is known now: called on news, and once a second for the ages."""
         if not self._composed:
             return
         app = self.console_app
         now = app.clock()
-        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link)
+        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, self._note())
         self.present(app.console_state, now)

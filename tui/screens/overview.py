@@ -12,7 +12,7 @@ from tui.machine_words import host_words
 from tui.screens.base import bindings_of
 from tui.screens.runs_list import RunsListScreen
 from tui.state import Console
-from tui.themes.palette import BAD, MUTED, WARN
+from tui.themes.palette import ACCENT, BAD, MUTED, WARN
 from tui.widgets.disks import DisksPanel
 from tui.widgets.gpus import GpusPanel
 from tui.widgets.panel import caption
@@ -36,6 +36,8 @@ def notice(console: Console, now: float) -> Text:
         return Text(f"▲ {console.probe.problem}", WARN)
     if link.status == "degraded":
         return Text(f"▲ {link.reason or 'The link is slow.'}", WARN)
+    if console.since:
+        return Text(f"{console.since}  Esc dismisses.", ACCENT)
     if console.probe.at is None:
         return Text(
             "Connecting; nothing is known of this machine yet." if link.status == "connecting" else "Asking the machine…", MUTED
@@ -66,9 +68,9 @@ class OverviewScreen(RunsListScreen):
         known = console.probe
         age, stale = known.age(now), console.stale(known.at, now)
         gpus, disks, vllm = self.query_one(GpusPanel), self.query_one(DisksPanel), self.query_one(VllmPanel)
-        gpus.show(probe.gpu if probe else None)
-        disks.show(probe.disks if probe else None)
-        vllm.show(probe.vllm if probe else None)
+        gpus.show(probe.gpu if probe else None, console.history)
+        disks.show(probe.disks if probe else None, console.history)
+        vllm.show(probe.vllm if probe else None, console.history)
         for panel in (gpus, disks, vllm):
             panel.age(age, stale)
         room = self.size.height - 3 - vllm.rows - MIN_RUNS_ROWS

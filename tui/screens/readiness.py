@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import time
-from pathlib import Path
 
 from rich.text import Text
 from textual import on
@@ -12,9 +12,9 @@ from textual.containers import Container, Horizontal
 from textual.widgets import OptionList, Select, Static
 
 from eagle3.core import presets
-from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS, WRONG
+from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS, WRONG, markdown
 from tui import plan
-from tui.checking import Checking, export_report
+from tui.checking import Checking
 from tui.formats import age_label, duration_label, fit, one_line
 from tui.readiness import OLD_S, Deep, Folding, Readiness, Row, sections_of
 from tui.screens.base import ConsoleScreen, bindings_of
@@ -188,9 +188,18 @@ class ReadinessScreen(ConsoleScreen):
         checks.focus()
         return zoomed or elsewhere
 
-    def export_beside(self, base: Path) -> list[Path]:
+    def clip(self) -> str:
+        """The report as Markdown."""
         view, _ = self._checking.current()
-        return export_report(view.report, base) if view is not None and view.report is not None else []
+        return markdown(view.report) if view is not None and view.report is not None else ""
+
+    def exports(self) -> dict[str, str]:
+        """The report as JSON and as Markdown."""
+        view, _ = self._checking.current()
+        if view is None or view.report is None:
+            return {}
+        data = json.dumps(view.report.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
+        return {"json": data, "md": markdown(view.report)}
 
     # --- what the widgets say
 
@@ -264,11 +273,6 @@ class ReadinessScreen(ConsoleScreen):
         view, row = self._row()
         if view is not None and row is not None and row.check is not None:
             self.console_app.mending.preview(view, row.check)
-
-    def action_copy(self) -> None:
-        view, _ = self._row()
-        if view is not None:
-            self._checking.copy(view)
 
     def action_copy_command(self) -> None:
         _, row = self._row()

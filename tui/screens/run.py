@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
+from tui.exporting import tables_of
 from tui.formats import age_label, number_label
 from tui.plotting.figures import FIGURES, following, marks_of
 from tui.plotting.view import HOUR_S, Range, View
@@ -192,6 +193,11 @@ class RunScreen(ConsoleScreen):
         """Another figure in the right plot."""
         self._other = following(self._other, step)
         self.refresh_known()
+
+    def exports(self) -> dict[str, str]:
+        """The metric rows of the run, as CSV and as JSON."""
+        view = self.console_app.console_state.open_run
+        return tables_of(view.metrics.all_rows()) if view is not None else {}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The footer offers only what the run's state allows."""

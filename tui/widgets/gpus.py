@@ -5,16 +5,21 @@ from __future__ import annotations
 from rich.text import Text
 
 from eagle3.core.records import Gpu, GpuReport
-from tui.formats import bar, clean_line, fit, pair_label, share
+from tui.formats import bar, bytes_label, clean_line, fit, pair_label, share
+from tui.history import History
 from tui.themes.palette import ACCENT, MUTED, TEXT, WARN
 from tui.widgets.panel import Panel, bar_text, join, quiet
 
+SPARK = 12
+"""Columns of the last minutes' utilisation, where there is room."""
 
-def gpu_line(gpu: Gpu, width: int) -> Text:
-    """``0 ━━━━━────  96 / 141 GiB  99%  61°C  420 W``; what does not fit is left out from the right."""
+
+def gpu_line(gpu: Gpu, width: int, spark: str = "") -> Text:
+    """``0 ━━━━━────  96 / 141 GiB  99% ▂▅█  61°C  420 W``; what does not fit is left out from the right."""
     amounts = f"{pair_label(gpu.memory_used_bytes, gpu.memory_total_bytes):>15}"
+    minutes = f" {spark}" if spark.strip() and width >= 70 else ""
     extras = [
-        f"{gpu.utilization_pct:3.0f}%" if gpu.utilization_pct is not None else "",
+        f"{gpu.utilization_pct:3.0f}%{minutes}" if gpu.utilization_pct is not None else "",
         f"{gpu.temperature_c:3.0f}°C" if gpu.temperature_c is not None else "",
         f"{gpu.power_w:4.0f} W" if gpu.power_w is not None else "",
     ]
@@ -33,8 +38,18 @@ def gpu_line(gpu: Gpu, width: int) -> Text:
     return line
 
 
-def gpu_text(report: GpuReport, width: int) -> Text:
-    """The panel's text for any report."""
+def holders(gpu: Gpu, width: int) -> list[Text]:
+    """Who holds the memory of a GPU, where the driver says so: a run by its name, another process by its number."""
+    found = []
+    for process in gpu.processes[:4]:
+        who = clean_line(str(process.get("run_id") or process.get("name") or f"pid {process.get('pid', '?')}"), 40)
+        used = process.get("memory_bytes")
+        found.append(f"{who} {bytes_label(used)}" if isinstance(used, int | float) else who)
+    return [quiet(fit("    " + ", ".join(found), width))] if found else []
+
+
+def gpu_text(report: GpuReport, width: int, history: History | None = None, *, roomy: bool = False) -> Text:
+    """The panel's text for any report; where there is room (``roomy``) with who holds what."""
     reason = clean_line(report.text)
     if report.status == "none" or (report.status == "ok" and not report.gpus):
         lines = [Text.assemble(("– ", MUTED), ("no GPU", TEXT))]
@@ -46,16 +61,25 @@ def gpu_text(report: GpuReport, width: int) -> Text:
         return join([Text.assemble(("? ", WARN), (fit(f"unknown: {reason or 'asking gave no answer'}", width - 2), TEXT))])
     names = sorted({clean_line(gpu.name) or "GPU" for gpu in report.gpus})
     head = f"{len(report.gpus)} × {', '.join(names)}" + (f" · driver {clean_line(report.driver)}" if report.driver else "")
-    return join([quiet(fit(head, width)), *(gpu_line(gpu, width) for gpu in report.gpus)])
+    lines = [quiet(fit(head, width))]
+    for gpu in report.gpus:
+        lines.append(gpu_line(gpu, width, history.spark(gpu.index, SPARK) if history else ""))
+        if roomy:
+            lines += holders(gpu, width)
+    return join(lines)
 
 
 class GpusPanel(Panel):
     TITLE = "GPU memory"
     report: GpuReport | None = None
+    history: History | None = None
 
-    def show(self, report: GpuReport | None) -> None:
-        self.report = report
-        self.changed(report)
+    def show(self, report: GpuReport | None, history: History | None = None) -> None:
+        self.report, self.history = report, history
+        sparks = [history.spark(gpu.index, SPARK) for gpu in report.gpus] if history and report else []
+        self.changed((report, sparks))
 
     def draw(self, width: int) -> Text:
-        return quiet("asking…") if self.report is None else gpu_text(self.report, width)
+        if self.report is None:
+            return quiet("asking…")
+        return gpu_text(self.report, width, self.history, roomy=self.screen.has_class("-tall") and len(self.report.gpus) <= 8)

@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from tui.formats import LINK_WORDS, fit
 from tui.state import LinkState
-from tui.themes.palette import ACCENT, LINK_COLOURS, MUTED, TEXT
+from tui.themes.palette import ACCENT, LINK_COLOURS, MUTED, TEXT, WARN
 
 TABS = (
     ("1", "overview", "Overview"),
@@ -24,14 +24,11 @@ TABS = (
 )
 
 
-SHORT = {"readiness": "Ready"}
-"""Labels where the line is too narrow for all of them and the link."""
-
-
-def tabs_for(room: int) -> list[tuple[str, str, str]]:
-    """(key, screen, label and the gap after it) for ``room`` columns: wide gaps, narrow ones, or short labels too."""
-    for short, gap in ((False, "  "), (False, " "), (True, " ")):
-        found = [(key, name, f" {SHORT.get(name, label) if short else label}{gap}") for key, name, label in TABS]
+def tabs_for(here: str, room: int) -> list[tuple[str, str, str]]:
+    """(key, screen, label and the gap after it) for ``room`` columns: wide gaps, narrow ones, or only the label of this
+    screen whole."""
+    for cut, gap in ((False, "  "), (False, " "), (True, " ")):
+        found = [(key, name, f" {label[:4] if cut and name != here and key != '1' else label}{gap}") for key, name, label in TABS]
         if sum(len(key) + len(label) for key, _, label in found) <= room:
             break
     return found
@@ -63,8 +60,11 @@ class TitleBar(Widget):
         self._words = ""
         self._colour = MUTED
 
-    def show(self, host: str, link: LinkState) -> None:
+    def show(self, host: str, link: LinkState, note: str = "") -> None:
+        """``note`` is what holds for the whole console ("held", "read-only")."""
         words, colour = link_words(link), LINK_COLOURS.get(link.status, MUTED)
+        if note:
+            words, colour = f"{note} · {words}", WARN
         if (host, words, colour) != (self._host, self._words, self._colour):
             self._host, self._words, self._colour = host, words, colour
             self.refresh()
@@ -94,4 +94,4 @@ class TitleBar(Widget):
             column -= len(key) + len(label)
 
     def _tabs(self) -> list[tuple[str, str, str]]:
-        return tabs_for(self.content_size.width - len(self._words))
+        return tabs_for(self._here, self.content_size.width - len(self._words))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from eagle3.runner import host as machine
-from eagle3.runner import identity, proctable, rundir, vllm
+from eagle3.runner import identity, proctable, rundir, vllm, vllm_metrics
 from eagle3.runner.facts import host
 from eagle3.runner.probe import list_runs
 
@@ -144,7 +144,8 @@ def _counters(base: str) -> Tuple[Dict[str, float], str]:
     if status != 200:
         return {}, f"/metrics answers {status}"
     text = body.decode("utf-8", "replace")
-    found: Dict[str, float] = dict(vllm.gauges(text))
+    load = vllm_metrics.load(text)
+    found: Dict[str, float] = {name: load[name] for name in ("running", "waiting") if name in load}
     for name, value in _COUNTER.findall(text):
         with contextlib.suppress(ValueError):  # no number: none of ours
             found[name] = found.get(name, 0.0) + float(value)
