@@ -29,6 +29,7 @@ from tui.launching import Launching
 from tui.login import login_questions
 from tui.mending import Mending
 from tui.ports import Connect
+from tui.readiness_news import ReadinessNews
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.screens.confirm import Choice, Confirm
 from tui.screens.overview import OverviewScreen
@@ -48,7 +49,7 @@ TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
 """Seconds that a note stays; a click takes it away at once."""
 
 
-class ConsoleApp(App[None]):
+class ConsoleApp(ReadinessNews, App[None]):
     """``connect`` makes the container; ``clock`` gives Unix seconds. Both are passed in, so that tests can drive them."""
 
     CSS_PATH = "themes/console.tcss"
@@ -283,42 +284,6 @@ class ConsoleApp(App[None]):
         self.console_state.launching = ""
         self.tell(f"{message.what}: {message.text}", "error")
         self.present()
-
-    # --- readiness
-
-    def on_facts_arrived(self, message: messages.FactsArrived) -> None:
-        self.checking.take_facts(message)
-        self._tell_catalog_problem()
-        self.present()
-
-    def on_check_ended(self, message: messages.CheckEnded) -> None:
-        self.checking.take_ended(message)
-        self.launching.checked(message.spec_hash)
-        self.present()
-
-    def on_job_doing(self, message: messages.JobDoing) -> None:
-        self.checking.take_doing(message)
-        self.present()
-
-    def on_deep_joined(self, message: messages.DeepJoined) -> None:
-        self.tell(f"A deep check runs there already ({message.job}); it is listened to.", "warning")
-
-    def on_deep_ended(self, message: messages.DeepEnded) -> None:
-        self.checking.take_deep_ended(message)
-        self.present()
-
-    def on_remedy_answered(self, message: messages.RemedyAnswered) -> None:
-        self.mending.answered(message)
-        self.present()
-
-    def on_build_ended(self, message: messages.BuildEnded) -> None:
-        self.mending.build_ended(message)
-        self.present()
-
-    def on_report_read(self, message: messages.ReportRead) -> None:
-        if (view := self.console_state.open_run) and view.run_id == message.run_id:
-            view.take_report(message.text)
-            self.present()
 
     # --- going about
 
