@@ -16,7 +16,7 @@ from eagle3.readiness import asking, devices, generate, sections
 from eagle3.runner import rundir
 
 Emit = Callable[[Dict[str, Any]], None]
-"""Takes ``{"doing": section, "t"}`` before a section is asked and ``{"section", "facts", "t"}`` after."""
+"""Takes ``{"doing": section, "limit_s", "t"}`` before a section is asked and ``{"section", "facts", "t"}`` after."""
 
 CANARY_MORE_S = 180.0
 """Seconds that the canary may take beside the start of its server."""
@@ -44,7 +44,7 @@ def run(wants: Dict[str, Any], emit: Emit, *, scratch: Path, only: Optional[Iter
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         for name in chosen:
-            emit({"doing": name, "t": time.time()})
+            emit({"doing": name, "limit_s": limit_s(wants, name), "t": time.time()})
             begun = time.monotonic()
             try:
                 facts = ask[name]()
@@ -72,16 +72,24 @@ def canary(wants: Dict[str, Any], scratch: Path) -> Dict[str, Any]:
     folder.mkdir(mode=0o700)
     (folder / "spec.toml").write_text(str(wants["spec_toml"]), encoding="utf-8")
     worker, server = sections.python_of(wants, "worker"), sections.python_of(wants, "server")
-    start_s = re.search(r"^start_timeout_s\s*=\s*([\d.]+)", str(wants["spec_toml"]), re.MULTILINE)
-    limit_s = (float(start_s.group(1)) if start_s else 600.0) + CANARY_MORE_S
     command = [worker, "-m", "eagle3.readiness.canary", str(folder), server]
     env = {"PYTHONPATH": os.pathsep.join(filter(None, [str(package_home()), os.environ.get("PYTHONPATH", "")]))}
-    outcome = asking.ask(command, limit_s=limit_s, cwd=scratch, env=env, grace_s=_SERVER_GRACE_S)
+    outcome = asking.ask(command, limit_s=limit_s(wants, "deep.canary"), cwd=scratch, env=env, grace_s=_SERVER_GRACE_S)
     log = _tail(folder / "run" / "logs" / "server-extract.log")
     removed = sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir())
     shutil.rmtree(folder, ignore_errors=True)
     facts = outcome.answer or {"failed": outcome.said, "log": log}
     return {**facts, "removed_bytes": removed, "remains": folder.exists()}
+
+
+def limit_s(wants: Dict[str, Any], section: str) -> float:
+    """The most seconds that a section may take. The canary's: the start of a server as the spec allows it, and a bit."""
+    if section == "deep.generate":
+        return generate.LIMIT_S * generate.TRIES + 10.0
+    if section == "deep.canary":
+        found = re.search(r"^start_timeout_s\s*=\s*([\d.]+)", str(wants.get("spec_toml") or ""), re.MULTILINE)
+        return (float(found.group(1)) if found else 600.0) + CANARY_MORE_S
+    return sections.limit_s(wants, section)
 
 
 def package_home() -> Path:

@@ -38,7 +38,7 @@ def imports(wants: Facts, scratch: Path, side: str, *, limit_s: float = IMPORT_L
     """Each module imported, in one process as long as all goes well: a process of its own each would pay for torch each
     time. Behind one that fails, hangs or ends its process a new process goes on, so that it hides none of the others."""
     python = python_of(wants, side)
-    left = list((wants.get("modules") or {}).get(side) or (WORKER_MODULES if side == "worker" else SERVER_MODULES))
+    left = _modules(wants, side)
     told: List[Facts] = []
     while left:
         outcome = asking.script(python, "imports", {"modules": left}, limit_s=limit_s, cwd=scratch, renewed=True)
@@ -118,6 +118,23 @@ def model(wants: Facts, scratch: Path) -> Facts:
     asked = {"folder": folder, "trust_remote_code": bool(expect.get("trust_remote_code"))}
     outcome = asking.script(python_of(wants, "worker"), "model", asked, limit_s=MODEL_LIMIT_S, cwd=scratch)
     return {"folder": folder, "expect": expect, **(outcome.answer or {"error": outcome.said})}
+
+
+def limit_s(wants: Facts, section: str) -> float:
+    """The most seconds that a section may take: what is asked, each at its limit."""
+    if section.startswith("deep.imports."):
+        return IMPORT_LIMIT_S * len(_modules(wants, section.rpartition(".")[2]))
+    counts = len((wants.get("expect") or {}).get("rank_counts") or (2,))
+    return {
+        "deep.disk": DISK_LIMIT_S * (1 + len(wants.get("paths") or ())),
+        "deep.model": MODEL_LIMIT_S,
+        "deep.kernels": KERNEL_LIMIT_S * max(1, int(wants.get("gpus") or 1)),
+        "deep.allreduce": (ALLREDUCE_LIMIT_S + 20.0) * counts,
+    }[section]
+
+
+def _modules(wants: Facts, side: str) -> List[str]:
+    return list((wants.get("modules") or {}).get(side) or (WORKER_MODULES if side == "worker" else SERVER_MODULES))
 
 
 def python_of(wants: Facts, side: str) -> str:

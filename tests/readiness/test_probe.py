@@ -30,6 +30,8 @@ def test_the_command_tells_what_it_does_and_then_what_it_found_and_leaves_the_wo
     done = run("-m", "eagle3", "probe", "--wants", str(file), "--section", "deep.disk", "--section", "deep.canary")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line.get("doing") or line["section"] for line in lines] == ["deep.disk"] * 2 + ["deep.canary"] * 2, done.stderr
+    limits = [line["limit_s"] for line in lines if "doing" in line]
+    assert limits == [sections.DISK_LIMIT_S, 600 + probe.CANARY_MORE_S], "each says how long it may take at most"
     assert lines[1]["facts"]["took_s"] > 0 and "no run was named" in lines[3]["facts"]["skipped"]
     assert (done.returncode, tree(workspace)) == (0, [])
 
@@ -56,8 +58,8 @@ def test_a_probe_that_meets_a_defect_says_so_and_the_next_ones_are_asked(tmp_pat
 def test_a_question_past_its_limit_leaves_no_process(tmp_path: Path) -> None:
     script = "import os, subprocess, sys, time; c = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
     script += "open('pid', 'w').write(str(c.pid)); print('waiting for the driver', file=sys.stderr, flush=True); time.sleep(600)"
-    outcome = asking.ask([sys.executable, "-S", "-c", script], limit_s=2, cwd=tmp_path)
-    assert outcome.timed_out and outcome.said == "gave no answer in 2 s; its last line: waiting for the driver"
+    outcome = asking.ask([sys.executable, "-S", "-c", script], limit_s=5, cwd=tmp_path)
+    assert outcome.timed_out and outcome.said == "gave no answer in 5 s; its last line: waiting for the driver"
     state = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
