@@ -159,7 +159,8 @@ def zombies() -> Dict[str, Any]:
     for found in dead:
         name = f"{shown(found.ppid)[:60]} (pid {found.ppid})"
         parents[name] = parents.get(name, 0) + 1
-    return {"count": len(dead), "parents": parents}
+    most = sorted(parents.items(), key=lambda entry: -entry[1])
+    return {"count": len(dead), "parents": dict(most[:10])}
 
 
 def shown(pid: int) -> str:

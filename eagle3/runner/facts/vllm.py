@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json
 import os
-import re
 import socket
 import subprocess
 import time
@@ -21,7 +20,6 @@ from eagle3.runner.probe import list_runs
 WATCH_S = 1.5
 """Between the two readings of a server's counters."""
 DEADLINE_S = 2.0
-_COUNTER = re.compile(r"^vllm:(prompt_tokens|generation_tokens|num_preemptions)(?:_total)?(?:\{[^}]*\})?\s+(\S+)", re.MULTILINE)
 _FLAGS = ("--enforce-eager", "--trust-remote-code", "--enable-prefix-caching", "--no-enable-prefix-caching")
 _VALUES = ("--model", "--served-model-name", "--max-model-len", "--dtype", "--tensor-parallel-size", "--gpu-memory-utilization")
 _JSON = ("--speculative-config", "--kv-transfer-config")
@@ -135,7 +133,7 @@ def _more(server: Dict[str, Any], watch_s: float) -> Dict[str, Any]:
     return extra
 
 
-def _counters(base: str) -> Tuple[Dict[str, float], str]:
+def _counters(base: str) -> Tuple[Dict[str, Any], str]:
     """Tokens so far and requests now, summed over engines, and what is wrong with ``/metrics``."""
     try:
         status, body = vllm.get(f"{base}/metrics", DEADLINE_S)
@@ -143,12 +141,7 @@ def _counters(base: str) -> Tuple[Dict[str, float], str]:
         return {}, f"/metrics does not answer: {error}"
     if status != 200:
         return {}, f"/metrics answers {status}"
-    text = body.decode("utf-8", "replace")
-    load = vllm_metrics.load(text)
-    found: Dict[str, float] = {name: load[name] for name in ("running", "waiting") if name in load}
-    for name, value in _COUNTER.findall(text):
-        with contextlib.suppress(ValueError):  # no number: none of ours
-            found[name] = found.get(name, 0.0) + float(value)
+    found = vllm_metrics.load(body.decode("utf-8", "replace"))
     return (found, "") if "running" in found else (found, "/metrics has none of vLLM's own figures")
 
 
