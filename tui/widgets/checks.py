@@ -25,7 +25,8 @@ def row_text(row: Row, busy: bool) -> Text:
         text = Text.assemble((f"  {CHECK_WORDS[check.status][0]} ", CHECK_COLOURS[check.status]), one_line(check.title, 80))
         text.stylize(TEXT if check.status not in ("ok", "skipped") else MUTED, 4)
         which = check.id.removeprefix(check.kind).removeprefix(":")
-        text.append(f" {one_line(which, 60)}" if which else "", MUTED)
+        if which and which not in check.title:
+            text.append(f" {one_line(which, 60)}", MUTED)
         text.append(f"  {one_line(check.evidence, 200)}" if check.evidence else "", MUTED)
     if busy:
         text.append("  ◌", ACCENT)
