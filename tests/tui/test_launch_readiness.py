@@ -10,7 +10,7 @@ import pytest
 from remote.errors import ContainerError
 from tests.tui.conftest import Clock, MakeApp
 from tests.tui.support.container import FakeContainer
-from tests.tui.support.driving import seen, until, until_seen
+from tests.tui.support.driving import until, until_seen
 from tests.tui.support.facts import GIB, LITTLE, facts
 from tui.screens.confirm import Confirm
 from tui.screens.readiness import ReadinessScreen
@@ -137,16 +137,18 @@ async def test_the_form_shows_the_verdict_once_it_stands_still(container: FakeCo
 
 
 async def test_a_runs_details_name_the_report_it_was_started_under(container: FakeContainer, make_app: MakeApp) -> None:
-    container.known = facts(cpus=2, load=[9.0, 9.0, 9.0])
+    container.known = facts(**LITTLE)
     async with make_app().run_test(size=(80, 24)) as pilot:
         await until_seen(pilot, "none yet")
         await pilot.press("p")
-        await until_seen(pilot, "Launch the pilot?", "ready with warnings")
+        await until_seen(pilot, "Launch the pilot?", "not ready")
         await pilot.press("y")
+        await until_seen(pilot, "launch the pilot anyway?")
+        await pilot.press("a")
         await until_seen(pilot, "● running", "Stages")
         await pilot.press("v")
-        await until_seen(pilot, "Started under", "▲ ready with warnings as of", "light checks", "(report.json)")
-        assert "host.cpus" in seen(pilot.app)  # type: ignore[arg-type]
+        screen = await until_seen(pilot, "Started under", "✗ not ready as of", "light checks", "(report.json)")
+        assert "✗ failed   host.memory" in screen and "more to look at" in screen
 
 
 async def test_a_run_without_a_report_says_so(container: FakeContainer, make_app: MakeApp) -> None:
