@@ -30,6 +30,8 @@ def test_a_disk_that_is_full_fails_as_the_workspace_and_warns_elsewhere(tmp_path
     fault("disk.free", facts, "48.0 MiB free of 48.0 MiB", status="fail")
     elsewhere = changed(facts, "disk.paths", [gathered("disk")["disk"]["paths"][0], *facts["disk"]["paths"]])
     fault("disk.free", elsewhere, "48.0 MiB free", status="warn")
+    silent = {"asked": "/far", "path": "/far", "error": "/far did not answer"}
+    fault("disk.free", changed(facts, "disk.paths", [silent, *facts["disk"]["paths"]]), "48.0 MiB free", status="warn")
     mended("disk.free", on_tmpfs(tmp_path, "size=4g"))
 
 

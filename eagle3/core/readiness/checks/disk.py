@@ -32,6 +32,11 @@ def by_mount(facts: Facts) -> dict[str, list[Entry]]:
     return found
 
 
+def holds_workspace(facts: Facts, entries: Sequence[Entry]) -> bool:
+    """Whether the workspace, which was asked first, is among the paths of a file system: only there a run cannot begin."""
+    return any(entry["asked"] == facts["disk"]["paths"][0]["asked"] for entry in entries)
+
+
 def needs_by_mount(facts: Facts, context: Context) -> dict[str, list[Entry]]:
     """What the run will write, by file system."""
     mount_of = {str(entry["asked"]): str(entry.get("mount") or entry["path"]) for entry in answered(facts)}
@@ -52,13 +57,13 @@ def floor_of(context: Context) -> int:
     catches="disks filled by old versions and left-overs (vscode-remote#6429)",
 )  # fmt: skip
 def free(facts: Facts, context: Context) -> Iterator[Finding]:
-    for place, (mount, entries) in enumerate(by_mount(facts).items()):
+    for mount, entries in by_mount(facts).items():
         left, total = entries[0]["free_bytes"], entries[0]["total_bytes"]
         if {str(entry["asked"]) for entry in entries} == {"/dev/shm"}:
             continue  # host.shm is about it
         evidence = f"{bytes_label(left)} free of {bytes_label(total)} ({first_few(_names(entries), 4)})"
         remedy = f"Free some space on {mount}."
-        if place == 0 and left < LEAST_BYTES:
+        if holds_workspace(facts, entries) and left < LEAST_BYTES:
             yield Finding("fail", evidence, remedy, mount, f"Disk {mount}")
         elif left < LOW_BYTES or left < LOW_SHARE * total:
             yield Finding("warn", evidence, remedy, mount, f"Disk {mount}")
@@ -74,7 +79,7 @@ def free(facts: Facts, context: Context) -> Iterator[Finding]:
 def inodes(facts: Facts, context: Context) -> Iterator[Finding]:
     needed = needs_by_mount(facts, context)
     fine: list[str] = []
-    for place, (mount, entries) in enumerate(by_mount(facts).items()):
+    for mount, entries in by_mount(facts).items():
         left = entries[0].get("free_inodes")
         wanted = sum(int(need.get("inodes") or 0) for need in needed.get(mount, []))
         if left is None:
@@ -82,7 +87,7 @@ def inodes(facts: Facts, context: Context) -> Iterator[Finding]:
             continue
         evidence = f"{left:,} free on {mount}" + (f", {wanted:,} wanted by the run" if wanted else "")
         title = f"Inodes of {mount}"
-        if (place == 0 and left < LEAST_INODES) or (wanted and left < wanted):
+        if (holds_workspace(facts, entries) and left < LEAST_INODES) or (wanted and left < wanted):
             yield Finding("fail", evidence, f"Delete small files on {mount}: caches, old runs.", mount, title)
         elif left < LOW_INODES:
             yield Finding("warn", evidence, f"Delete small files on {mount}: caches, old runs.", mount, title)
