@@ -36,7 +36,7 @@ def held(wants: Dict[str, Any]) -> Dict[str, str]:
 
 
 def cards(wants: Dict[str, Any]) -> List[str]:
-    """The devices to probe: "cpu", or every GPU that NVML or nvidia-smi lists, at most ``wants["gpus"]`` where given."""
+    """The devices to probe: "cpu", or every GPU that NVML or nvidia-smi lists; where none is listed, those that are wanted."""
     if device_kind(wants) == "cpu":
         return ["cpu"]
     report = gpu.report()

@@ -6,6 +6,7 @@ complete is never touched again, and one that something live uses never at all.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,13 +17,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from eagle3.runner import detach, jobs, rundir, trees
 from eagle3.runner.errors import VerbError
 from eagle3.runner.rundir import PathLike
 
 LIMIT_S = 3600.0
+OLDEST_WORKER = (3, 11)
 COMPLETE = "eagle3-complete.json"
 """The file that makes an environment whole: what is in it and how it was built."""
 
@@ -34,12 +36,15 @@ def plan(workspace: PathLike, args: Dict[str, Any]) -> Dict[str, Any]:
     """What would be built: ``{"folder","tool","commands","hash","replaces","text"}``, with ``refused`` where it must not be.
 
     ``args``: ``what`` ("worker": the pinned list that this version was tested with) or ``requirements`` (with what they
-    need) and ``no_deps`` (alone, after them); ``python``: the interpreter to build on (default: the helper's);
+    need) and ``no_deps`` (alone, after them); ``python``: the interpreter to build on (default: one that is new enough);
     ``options``: an index or a wheel folder for the installer; ``tool``: "uv" or "pip" (default: uv where it is).
     """
     lists = _lists(args)
-    python = str(args.get("python") or sys.executable)
+    python = str(args.get("python") or _base_python())
     version = _version(python)
+    if args.get("what") == "worker" and _numbers(version) < OLDEST_WORKER:
+        oldest = ".".join(map(str, OLDEST_WORKER))
+        raise VerbError("usage", f"{python} is version {version}; the worker needs {oldest}.", "Give another in python.")
     options = _checked_options(args.get("options") or [])
     tool = str(args.get("tool") or ("uv" if shutil.which("uv") else "pip"))
     if tool not in ("uv", "pip") or (tool == "uv" and not shutil.which("uv")):
@@ -155,6 +160,20 @@ def _commands(tool: str, python: str, folder: Path, lists: List[List[str]], opti
         if needs:
             commands.append([*install, *options, *more, *needs])
     return commands
+
+
+def _base_python() -> str:
+    """The first interpreter here that is new enough for the worker; else the helper's own."""
+    names = ("python3.13", "python3.12", "python3.11", "python3")
+    for candidate in (sys.executable, *filter(None, map(shutil.which, names))):
+        with contextlib.suppress(VerbError):  # it does not start: the next one
+            if _numbers(_version(candidate)) >= OLDEST_WORKER:
+                return candidate
+    return sys.executable
+
+
+def _numbers(version: str) -> Tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def _version(python: str) -> str:

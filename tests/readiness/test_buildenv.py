@@ -105,6 +105,22 @@ def test_a_build_that_fails_says_which_command_and_leaves_no_complete_environmen
     assert "no-such-thing" in ended["log"] and not (Path(plan["folder"]) / buildenv.COMPLETE).exists()
 
 
+def test_an_interpreter_too_old_for_the_worker_is_refused_and_one_that_fits_is_found(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "python3.8"
+    old.write_text("#!/bin/sh\necho 3.8.18\n")
+    old.chmod(0o755)
+    with pytest.raises(VerbError, match=r"is version 3\.8\.18; the worker needs 3\.11"):
+        remedy(workspace, "build_env", {"what": "worker", "tool": "pip", "python": str(old)})
+    # A helper under the old one, with a newer one on its PATH.
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3.11").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(buildenv.sys, "executable", str(old))
+    assert buildenv._base_python() == str(tmp_path / "bin" / "python3.11")
+
+
 @pytest.mark.parametrize(
     "more",
     [
