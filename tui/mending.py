@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ITEMS_SHOWN = 8
 """Things that a preview names one by one."""
+COMMAND_SHOWN = 130
+"""Columns of a command that a preview shows; a list of pinned packages goes on for screens."""
 PICKED = frozenset({"delete"})
 """Remedies of which the operator picks the things one by one."""
 
@@ -162,6 +164,9 @@ def item_rows(item: Mapping[str, Any], answer: Mapping[str, Any]) -> list[tuple[
         return [(f"End {item['pid']}", ", ".join(word for word in words if word))]
     if item.get("commands"):
         commands = [" ".join(map(str, c)) if isinstance(c, list) else str(c) for c in item["commands"]]
-        return [("Makes", one_line(str(item.get("folder") or ""), 200)), *(("Runs", one_line(c, 300)) for c in commands)]
+        return [
+            ("Makes", one_line(str(item.get("folder") or ""), 200)),
+            *(("Runs", one_line(c, COMMAND_SHOWN)) for c in commands),
+        ]
     files = f", {count_label(item['files'])} files" if isinstance(item.get("files"), int) else ""
     return [(bytes_label(item.get("bytes")), f"{one_line(str(item.get('path') or ''), 200)}{files}")]
