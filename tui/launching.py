@@ -12,7 +12,7 @@ from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS
 from eagle3.core.spec import RunSpec
 from tui import plan
 from tui.formats import age_label, count_label, duration_label, one_line
-from tui.readiness import Readiness
+from tui.readiness import RED_S, Readiness
 from tui.screens.confirm import Choice, Confirm
 from tui.state import Console
 from tui.themes.palette import CHECK_COLOURS, MUTED, WARN
@@ -80,6 +80,9 @@ class Launching:
             if answer and not app.console_state.launching:
                 app.console_state.launching = run_id
                 self._waiting = Wanted(spec, run_id)
+                asked_s = app.clock() - (view.asked_at or 0.0)
+                if view.due(app.clock()) and asked_s > RED_S:
+                    app.checking.ask(view)  # the question has stood for long
                 self.checked(spec.hash)
                 app.present()
 

@@ -102,6 +102,20 @@ async def test_a_launch_confirmed_while_the_check_runs_waits_for_it(container: F
         await until_seen(pilot, "● running", "Stages")
 
 
+async def test_a_question_that_stood_for_long_is_answered_with_a_new_report(
+    container: FakeContainer, make_app: MakeApp, clock: Clock
+) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("p")
+        await until_seen(pilot, "Launch the pilot?", "▲ ready with warnings")
+        clock.now += 700
+        container.known = facts(**LITTLE)
+        await pilot.press("y")
+        await until_seen(pilot, "Not ready: launch the pilot anyway?", "host.memory")
+        assert len(container.asked) == 2 and container.launches == []
+
+
 async def test_where_nothing_can_be_learnt_that_too_is_a_second_question(container: FakeContainer, make_app: MakeApp) -> None:
     async def broken(wants: Any, sections: Any = None) -> dict[str, Any]:
         raise ContainerError("busy", "The disk hangs.", "Ask again.")
