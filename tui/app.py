@@ -29,6 +29,7 @@ from tui.comparing import Compared
 from tui.formats import age_label, clean_text, count_label, one_line
 from tui.keymap import KEYS
 from tui.ports import Connect
+from tui.run_secrets import SecretError, values_of
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.screens.confirm import Choice, Confirm
 from tui.screens.overview import OverviewScreen
@@ -204,6 +205,10 @@ class ConsoleApp(App[None]):
         if self._catalog is not None:
             self._catalog.save(self.console_state.host, self.session.workspace, message.probe.runs, message.at)
             self._tell_catalog_problem()
+        self.present()
+
+    def on_bare_probe_arrived(self, message: messages.BareProbeArrived) -> None:
+        self.console_state.take_bare(message.probe, message.at)
         self.present()
 
     def on_probe_failed(self, message: messages.ProbeFailed) -> None:
@@ -435,25 +440,40 @@ class ConsoleApp(App[None]):
             self.tell(f"{self.console_state.launching} is being launched; wait for its answer.", "warning")
             return
         try:
-            spec = plan.resolve(choices)
+            spec = plan.launchable(choices)
         except SpecError as error:
             self.clear_notifications()  # the same note twice would cover what it is about
-            if not self._form_in_front():  # there the problem stands in red already
+            # Where the form is in front, what cannot be resolved stands there in red already.
+            if not self._form_in_front() or plan.resolves(choices):
                 self.tell(f"{error} Press 3 to mend it.", "error")
             return
         run_id = plan.new_run_id(spec.size, self.clock())
-        rows = launch_rows(self.console_state, spec, run_id)
+        names = plan.secret_names(choices)
+        rows = plan.launch_rows(self.console_state, spec, run_id, names)
         buttons = [Choice("launch", "y", "Launch", default=True), Choice("", "escape", "Cancel")]
         note = "It runs in the container and goes on when the console is closed."
 
         def answered(answer: str | None) -> None:
             if answer and not self.console_state.launching:
                 self.console_state.launching = run_id
-                self.session.move(spec.workspace)
-                self.session.launch(spec, run_id)
+                self.run_worker(self._launch(spec, run_id, names))
                 self.present()
 
         self._ask_once(Confirm(f"Launch the {spec.size}?", rows, buttons, note), answered)
+
+    async def _launch(self, spec: RunSpec, run_id: str, names: list[str]) -> None:
+        """Ask for the secrets that this environment lacks, then launch."""
+
+        async def ask(name: str) -> str | None:
+            return await self._ask_secret(SecretQuestion(self.console_state.host, name, run_id=run_id))
+
+        try:
+            secrets = await values_of(names, ask)
+        except SecretError as error:
+            self.post_message(messages.AskFailed(f"Launching {run_id}", str(error)))
+            return
+        self.session.move(spec.workspace)
+        self.session.launch(spec, run_id, secrets)
 
     def ask_stop(self) -> None:
         view = self.console_state.open_run
@@ -496,7 +516,7 @@ class ConsoleApp(App[None]):
     async def _ask_secret(self, question: SecretQuestion) -> str | None:
         from tui.screens.secret import Secret
 
-        answer: str | None = await self._answer(Secret(question.host, question.prompt, question.echo))
+        answer: str | None = await self._answer(Secret(question))
         return answer
 
     async def _answer(self, screen: Screen[Any]) -> Any:
@@ -509,19 +529,3 @@ class ConsoleApp(App[None]):
 
         await self.push_screen(screen, answered)
         return await answer
-
-
-def launch_rows(console: Console, spec: RunSpec, run_id: str) -> list[tuple[str, str]]:
-    """What a confirmation of a launch shows."""
-    return [
-        ("Host", console.host),
-        ("Target", f"{spec.target.name} on machine {spec.machine}"),
-        (
-            "Size",
-            f"{spec.size}: {count_label(spec.data.train_prompts)} prompts to train on, {spec.data.heldout_prompts} held out",
-        ),
-        ("Training", f"{count_label(spec.train.max_steps)} steps, vocabulary {count_label(spec.vocabulary.size)}"),
-        ("Workspace", spec.workspace),
-        ("Disk", plan.disk_line(console.probe.value, spec)),
-        ("Run", run_id),
-    ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from eagle3.core.records import Disk, GpuReport, Probe, VllmServer
+from remote.errors import NoPython
 from tui.formats import CHECK_WORDS, bytes_label, clean_line, pair_label, share
 
 LOW_DISK_BYTES = 2 << 30
@@ -116,10 +117,24 @@ def _server(server: VllmServer) -> dict[str, Any]:
 
 def report(host: str, probe: Probe) -> dict[str, Any]:
     """The report of a light probe. The verdict is the worst status that is ok, warn or fail."""
+    return _report(host, probe, _machine(probe))
+
+
+def without_python(host: str, error: NoPython, now: float) -> dict[str, Any]:
+    """The report of a container that has no Python for the helper: what a shell sees of it, and the next step."""
+    evidence = f"{error.text} Found: {', '.join(error.found) or 'none'}."
+    python = _check("python", "host", "fail", "Python", evidence, "Without it there is no helper and no run.", error.remedy)
+    return _report(host, error.probe.model_copy(update={"now": now}), [python, *_machine(error.probe)])
+
+
+def _machine(probe: Probe) -> list[dict[str, Any]]:
     about = host_words(probe.host)
     checks = [_check("host", "host", "ok", "Host", about or "answers"), _gpu(probe.gpu)]
     checks += [_disk(disk, place == 0) for place, disk in enumerate(probe.disks)]  # the workspace's comes first
-    checks += [_server(s) for s in probe.vllm] or [_check("vllm", "vllm", "skipped", "vLLM", "no server is running")]
+    return checks + ([_server(s) for s in probe.vllm] or [_check("vllm", "vllm", "skipped", "vLLM", "no server is running")])
+
+
+def _report(host: str, probe: Probe, checks: list[dict[str, Any]]) -> dict[str, Any]:
     statuses = {check["status"] for check in checks}
     verdict = "fail" if "fail" in statuses else "warn" if statuses & {"warn", "unknown"} else "ok"
     return {"host": host, "as_of": probe.now, "verdict": verdict, "checks": checks, "runs": [r.model_dump() for r in probe.runs]}

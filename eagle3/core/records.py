@@ -117,6 +117,8 @@ class RunSummary(Record):
     exit_signal: int | None = None
     stop_mode: str | None = None
     stop_by: str | None = None
+    paused_by: str | None = None
+    paused_at: float | None = Field(None, description="since when an operator has paused it, Unix seconds")
     last_row_age_s: float | None = None
     progress: Progress | None = None
     stages: dict[str, float] = Field(default_factory=dict, description="finished stages and their seconds")
@@ -133,6 +135,14 @@ class Gpu(Record):
     utilization_pct: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None
+    power_limit_w: float | None = None
+    ecc_uncorrected: int | None = Field(None, description="volatile: since the driver was loaded")
+    ecc_corrected: int | None = None
+    remap_pending: bool | None = Field(None, description="rows of memory wait to be remapped; a reset of the GPU does it")
+    remap_failed: bool | None = None
+    retired_pending: bool | None = Field(None, description="pages of memory wait to be retired (older cards)")
+    throttle: list[str] | None = Field(None, description="what slows the clocks, in words; empty: nothing does")
+    lost: bool = Field(False, description="the driver says that the card is lost")
     processes: list[dict[str, Any]] = Field(default_factory=list)
 
 
@@ -314,3 +324,5 @@ class Result(Record):
     verdict: str = ""
     verdict_text: str = ""
     thresholds: dict[str, Any] = Field(default_factory=dict)
+    forked_from: str = ""
+    estimate: dict[str, Any] = Field(default_factory=dict, description="how far off the estimate was: actual/estimated by stage")

@@ -11,6 +11,7 @@ from typing import Dict, Optional
 
 from eagle3.runner import rundir, state
 from eagle3.runner.errors import VerbError, complain
+from eagle3.runner.preflight import check_secrets_given, secret_names
 
 
 def marker(run_dir: Path, attempt: int) -> Dict[str, str]:
@@ -39,6 +40,17 @@ def read_secrets(descriptor: int) -> Dict[str, str]:
     with os.fdopen(descriptor, "rb") as pipe:
         found = json.loads(pipe.read().decode("utf-8"))
     return {str(key): str(value) for key, value in found.items()}
+
+
+def secrets_of_environment(run_dir: Path) -> Dict[str, str]:
+    """The run's secrets for a foreground supervisor (a batch job), which finds them in its own environment.
+
+    Raises VerbError that names those that are not there.
+    """
+    launch = rundir.read_object(run_dir / "launch.json")
+    found = {name: os.environ[name] for name in secret_names(launch) if name in os.environ}
+    check_secrets_given(run_dir.name, launch, found)
+    return found
 
 
 def claim_next(run_dir: Path) -> int:

@@ -32,6 +32,7 @@ class Facts(NamedTuple):
     started: Dict[str, Any] = NOTHING
     starting: Dict[str, Any] = NOTHING
     stop: Dict[str, Any] = NOTHING
+    pause: Dict[str, Any] = NOTHING
     progress: Dict[str, Any] = NOTHING
     row_t: Optional[float] = None
     gap_s: Optional[float] = None
@@ -68,6 +69,9 @@ def state(facts: Facts) -> Tuple[str, str]:
         return "running", "ending: the worker is gone, its last processes are being ended"
     if facts.stop:
         return "running", "stopping now" if facts.stop.get("mode") == "now" else "stopping after the next checkpoint"
+    if facts.pause:
+        reason = str(facts.progress.get("reason") or "")
+        return "running", reason if reason.startswith("Paused") else "pausing after the work under way"
     return _running(facts)
 
 

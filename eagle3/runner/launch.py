@@ -12,9 +12,12 @@ from typing import Any, Dict, Optional
 
 from eagle3.runner import adopt, detach, events, identity, rundir, state
 from eagle3.runner.claims import marker
+from eagle3.runner.conditions import log_tail
 from eagle3.runner.ending import ended_record
 from eagle3.runner.errors import VerbError, from_os_error
-from eagle3.runner.preflight import check_launch, check_secrets, make_run_dir
+from eagle3.runner.hooks import check_hooks
+from eagle3.runner.preflight import check_launch, check_secrets, check_secrets_given, make_run_dir
+from eagle3.runner.redact import redact
 from eagle3.runner.rundir import PathLike
 from eagle3.runner.services import records, restoring
 from eagle3.runner.services.plan import require_consent
@@ -48,7 +51,9 @@ def launch(
     run_dir = rundir.run_path(workspace, run_id)
     secrets = {str(key): str(value) for key, value in (secret_env or {}).items()}
     check_secrets(secrets)
-    plan = None if resume and not launch else check_launch(launch)
+    plan = None if resume and not launch else {**check_launch(launch), "secret_env": sorted(secrets)}
+    if plan is not None:
+        check_hooks(plan, secrets)
     made = False
     if not (run_dir / "launch.json").exists():
         if resume:
@@ -110,6 +115,8 @@ def _start_or_join(
 ) -> Dict[str, Any]:
     folder = state.attempt_dir(run_dir, attempt)
     mode = run_dir.stat().st_mode & 0o2770
+    if not folder.exists():
+        check_secrets_given(run_dir.name, rundir.read_object(run_dir / "launch.json"), secrets)
     if rundir.claim(folder, mode):
         return _start(run_dir, attempt, actor, secrets, own_plan)
     deadline = time.monotonic() + START_WAIT_S
@@ -122,6 +129,8 @@ def _start_or_join(
         held = identity.alive(starting.get("supervisor") or starting.get("launcher") or {})
         # The claimer is gone. What it had spawned may still be on its way, so look twice before starting again.
         gone = not held and time.time() - claimed_at > SETTLE_S and not adopt.find_or_adopt(run_dir, attempt)
+        if gone:
+            check_secrets_given(run_dir.name, rundir.read_object(run_dir / "launch.json"), secrets)
         if gone and rundir.claim(folder / f"retry-{len(retries) + 1}", mode):
             return _start(run_dir, attempt, actor, secrets, own_plan)
         time.sleep(0.05)
@@ -204,7 +213,9 @@ def _spawn_supervisor(run_dir: Path, attempt: int, actor: str, secrets: Dict[str
         secret_write = -1
         arguments = ["supervise", str(run_dir), "--attempt", str(attempt), "--detach", f"--actor={actor}"]
         arguments += ["--ack-fd", str(ack_write), "--secret-fd", str(secret_read)]
-        env = detach.child_environment(marker(run_dir, attempt))
+        # A secret of the caller's own environment (a shell's) goes to the worker like the others, through the pipe.
+        inherited = detach.child_environment(marker(run_dir, attempt))
+        env = {name: value for name, value in inherited.items() if name not in secrets}
         detach.spawn(arguments, log=log, cwd=run_dir, env=env, pass_fds=(ack_write, secret_read))
     except OSError:
         os.close(ack_read)
@@ -234,7 +245,4 @@ def _answer(run_dir: Path, attempt: int, *, already: bool) -> Dict[str, Any]:
 
 
 def _log_tail(folder: Path) -> str:
-    try:
-        return (folder / "run.log").read_bytes()[-2000:].decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return redact(log_tail(folder / "run.log", 2000))

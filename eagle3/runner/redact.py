@@ -6,7 +6,7 @@ Pure. What is hidden becomes ``[hidden]``; hiding twice changes nothing. The run
 from __future__ import annotations
 
 import re
-from typing import Callable, Dict, Iterable, List, Match, Pattern, Tuple, Union
+from typing import Callable, Dict, Iterable, List, Mapping, Match, Pattern, Tuple, Union
 
 HIDDEN = "[hidden]"
 
@@ -14,6 +14,8 @@ _SECRET_NAME = re.compile(
     r"(^|[_.-])(token|secret|password|passwd|passphrase|api_?key|access_?key|secret_?key|private_?key|credentials?)$",
     re.IGNORECASE,
 )
+NAMES_VARIABLE = "EAGLE3_SECRETS"
+"""Tells a worker which variables of its environment are secrets, so that it does not quote their values."""
 _SHORTEST_VALUE = 4
 """Known values shorter than this are not looked for: they would hide ordinary words."""
 
@@ -93,6 +95,12 @@ def redact(text: str, values: Iterable[str] = ()) -> str:
 def is_secret_name(name: str) -> bool:
     """Whether an environment variable or an option of that name holds a secret: HF_TOKEN, api-key, DB_PASSWORD."""
     return _SECRET_NAME.search(name) is not None
+
+
+def secret_values(variables: Mapping[str, str]) -> Tuple[str, ...]:
+    """The values in an environment that are secrets: by what ``EAGLE3_SECRETS`` names, and by their own names."""
+    named = set(variables.get(NAMES_VARIABLE, "").split(","))
+    return tuple(value for name, value in variables.items() if value and (name in named or is_secret_name(name)))
 
 
 def command(arguments: Iterable[str]) -> List[str]:

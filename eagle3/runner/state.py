@@ -12,7 +12,18 @@ from eagle3.runner import derive, identity
 from eagle3.runner.derive import LIVE
 from eagle3.runner.rundir import read_object
 
-__all__ = ["LIVE", "attempt_dir", "attempts", "facts", "recorded_processes", "stop_request", "summary", "tail_rows", "told_end"]
+__all__ = [
+    "LIVE",
+    "attempt_dir",
+    "attempts",
+    "control_request",
+    "facts",
+    "recorded_processes",
+    "stop_request",
+    "summary",
+    "tail_rows",
+    "told_end",
+]
 
 _TAIL_BYTES = 65536
 
@@ -33,6 +44,12 @@ def attempt_dir(run_dir: Path, attempt: int) -> Path:
 def stop_request(run_dir: Path, attempt: int) -> Dict[str, Any]:
     """``stop.json`` where it was meant for ``attempt``, else empty: an old one does not stop a resumed run."""
     found = read_object(run_dir / "stop.json")
+    return found if found.get("attempt") == attempt else {}
+
+
+def control_request(run_dir: Path, attempt: int) -> Dict[str, Any]:
+    """``control.json`` where it was meant for ``attempt``, else empty: an old pause does not hold a resumed run."""
+    found = read_object(run_dir / "control.json")
     return found if found.get("attempt") == attempt else {}
 
 
@@ -57,6 +74,7 @@ def facts(run_dir: Path, now: float) -> Tuple[int, derive.Facts]:
         started=started,
         starting=starting,
         stop=stop_request(run_dir, attempt),
+        pause=control_request(run_dir, attempt).get("pause") or {},
         progress=progress if progress.get("attempt") == attempt else {},
         row_t=row_t,
         gap_s=gap_s,
@@ -104,6 +122,8 @@ def summary(run_dir: Path, now: float) -> Dict[str, Any]:
         "exit_signal": ended.get("signal"),
         "stop_mode": known.stop.get("mode"),
         "stop_by": known.stop.get("by"),
+        "paused_by": known.pause.get("by") if not ended else None,
+        "paused_at": known.pause.get("t") if not ended else None,
         "last_row_age_s": max(0.0, now - known.row_t) if known.row_t is not None else None,
         "progress": progress or None,
         "stages": _stages(run_dir),

@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import claims, derive, detach, events, identity, proctable, rundir, state, worker
+from eagle3.runner import claims, derive, detach, events, identity, own_children, proctable, redact, rundir, state, worker
 from eagle3.runner.ending import Reserve, ended_record
 from eagle3.runner.errors import VerbError
 from eagle3.runner.heartbeat import Heartbeat
 from eagle3.runner.identity import Stat
 from eagle3.runner.services import giving_way, restoring
+from eagle3.runner.watch import Watch
 
 POLL_S = 0.5
 KILL_GRACE_S = 5.0
@@ -49,23 +50,27 @@ class Supervisor:
         if lock is None or (self.folder / "started.json").exists() or (self.folder / "exit.json").exists():
             started()
             return 1
+        watch = Watch(self.run_dir, self.attempt, self.launch, self.secrets, self.heartbeat, self._event)
+        record: Optional[Dict[str, Any]] = None
         self._catch_signals()
         detach.become_subreaper()
         try:
             error = self._start()
             if error or self.worker is None:
-                self._write_exit(error=error)
+                record = self._write_exit(error=error)
                 started()
                 return 1
             started()
-            self._watch()
-            survivors = self._end_descendants()
-            self._write_exit(survivors=survivors)
+            watch.begin()
+            self._watch(watch)
+            record = self._write_exit(survivors=self._end_descendants())
             code = self.worker.returncode
             return code if code is not None and code >= 0 else 128 - (code or 0)
         finally:
             # Whatever has happened, what was stopped for the run is started again; exit.json is on disk before.
             restoring.restore(self.run_dir, events.SUPERVISOR, turn=self._turn)
+            if record is not None:  # only now: telling may take its time
+                watch.ended(record)
 
     # -- start
 
@@ -110,7 +115,7 @@ class Supervisor:
     # -- watch
 
     def _processes(self, table: Dict[int, Stat]) -> List[Stat]:
-        return proctable.descendants([os.getpid()], table)
+        return own_children.leave_out(proctable.descendants([os.getpid()], table))
 
     def _everything(self) -> List[proctable.Process]:
         """All live processes of the run: our tree, bearers of its marker, and what a heartbeat saw."""
@@ -120,7 +125,7 @@ class Supervisor:
         found.update(p for p in self.heartbeat.seen if identity.is_running(*p))
         return sorted(found)
 
-    def _watch(self) -> None:
+    def _watch(self, watch: Watch) -> None:
         child = self.worker
         assert child is not None
         kill_at: Optional[float] = None
@@ -129,6 +134,7 @@ class Supervisor:
             self.heartbeat.beat(self._processes)
             self._reap()
             self._read_stop()
+            watch.tick()
             if time.monotonic() >= limit_at and self.stop.get("mode") != "now":
                 self.stop = {"mode": "now", "by": f"the time limit of {float(self.launch['time_limit_s']):.0f} s"}
             if self.stop.get("mode") == "now" and kill_at is None:
@@ -196,9 +202,9 @@ class Supervisor:
         if self.worker is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):  # D state: it is named among the survivors
                 self.worker.wait(timeout=1)
-        return [{"pid": pid, "name": proctable.name(pid)} for pid, _ in left]
+        return [{"pid": pid, "name": redact.redact(proctable.name(pid), self.secrets.values())} for pid, _ in left]
 
-    def _write_exit(self, *, survivors: Optional[List[Dict[str, Any]]] = None, error: str = "") -> None:
+    def _write_exit(self, *, survivors: Optional[List[Dict[str, Any]]] = None, error: str = "") -> Dict[str, Any]:
         code = self.worker.returncode if self.worker else None
         record = ended_record(self.attempt, code, self.stop, survivors=survivors or [], error=error, now=time.time())
         level = "info" if record["code"] in (0, derive.EXIT_STOPPED) or record["stopped"] else "error"
@@ -210,10 +216,12 @@ class Supervisor:
         # Events first: a follower leaves when it sees exit.json.
         self._event("attempt_ended", text, level)
         self.reserve.write_exit(record)
+        return record
 
     def _event(self, kind: str, text: str, level: str = "info", actor: str = events.SUPERVISOR, *, detail: str = "") -> None:
-        actor = actor or events.SUPERVISOR
-        events.append(self.run_dir, self.attempt, kind, text, level=level, actor=actor, detail=detail)
+        hide = self.secrets.values()
+        text, detail = redact.redact(text, hide), redact.redact(detail, hide)
+        events.append(self.run_dir, self.attempt, kind, text, level=level, actor=actor or events.SUPERVISOR, detail=detail)
 
 
 def _by(stop: Dict[str, Any]) -> str:

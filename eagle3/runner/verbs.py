@@ -1,6 +1,6 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, list, launch, read, stop, since, service, restore, gpu, http, log, notes. All in plain JSON.
+Arguments and answers are plain JSON; ``LIMITS_S`` names the verbs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from eagle3 import __version__
-from eagle3.runner import gpu, host, increments, logs, notes, rundir, since, state, vllm, watchers
+from eagle3.runner import collect as collecting
+from eagle3.runner import control as controlling
+from eagle3.runner import fork as forking
+from eagle3.runner import gpu, host, increments, intact, logs, notes, rundir, since, stack_dump, state, vllm, watchers
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
+from eagle3.runner import prune as pruning
 from eagle3.runner import stop as stopping
 from eagle3.runner.errors import VerbError, from_os_error
 from eagle3.runner.services import listing, records, restoring
@@ -23,9 +27,26 @@ from eagle3.runner.services import listing, records, restoring
 __all__ = ["LIMITS_S", "PRESENCE", "VerbError", "handle"]
 
 LIMITS_S = {
-    "hello": 5.0, "probe": 20.0, "list": 20.0, "launch": 45.0, "read": 30.0, "stop": 20.0, "since": 30.0, "service": 20.0,
-    "restore": 20.0, "gpu": 15.0, "http": 60.0, "log": 30.0, "notes": 20.0,
-}  # fmt: skip
+    "hello": 5.0,
+    "probe": 20.0,
+    "facts": 30.0,
+    "list": 20.0,
+    "launch": 45.0,
+    "fork": 120.0,
+    "read": 30.0,
+    "stop": 20.0,
+    "collect": 40.0,
+    "dump": 30.0,
+    "since": 30.0,
+    "service": 20.0,
+    "restore": 20.0,
+    "control": 20.0,
+    "prune": 120.0,
+    "gpu": 15.0,
+    "http": 60.0,
+    "log": 30.0,
+    "notes": 20.0,
+}
 """Seconds after which the channel answers that a verb has not answered."""
 
 Args = Dict[str, Any]
@@ -63,12 +84,20 @@ def _hello(args: Args) -> Dict[str, Any]:
         "user": host.user(),
         "host": platform.node(),
         "home": str(Path.home()),
+        "damaged": intact.damaged(),
     }
 
 
 def _probe(args: Args) -> Dict[str, Any]:
     _restore_due(args["workspace"])
     return probing.probe(args["workspace"], args.get("paths") or (), args.get("urls") or ())
+
+
+def _facts(args: Args) -> Dict[str, Any]:
+    # Only a readiness sweep needs these: every helper would pay for their import when it starts.
+    from eagle3.runner.facts import gather
+
+    return gather(args["wants"], args.get("sections"))
 
 
 def _list(args: Args) -> Dict[str, Any]:
@@ -117,6 +146,21 @@ def _launch(args: Args) -> Dict[str, Any]:
     )
 
 
+def _fork(args: Args) -> Dict[str, Any]:
+    return forking.fork(
+        args["workspace"],
+        args["run_id"],
+        args["new_id"],
+        args["spec_toml"],
+        args["launch"],
+        args.get("stages") or (),
+        args.get("partial") or (),
+        args.get("checkpoint"),
+        args.get("changed") or (),
+        str(args.get("actor") or ""),
+    )
+
+
 def _existing(args: Args) -> Path:
     run_dir = rundir.run_path(args["workspace"], args["run_id"])
     if not (run_dir / "launch.json").exists():
@@ -152,6 +196,27 @@ def _stop(args: Args) -> Dict[str, Any]:
     return stopping.stop(_existing(args), args.get("mode") or "now", str(args.get("actor") or ""), args.get("grace_s"))
 
 
+def _collect(args: Args) -> Dict[str, Any]:
+    # A run that has lost its launch.json is the more worth a report.
+    run_dir = rundir.run_path(args["workspace"], args["run_id"])
+    return collecting.collect(run_dir if run_dir.is_dir() else _existing(args))
+
+
+def _control(args: Args) -> Dict[str, Any]:
+    return controlling.control(_existing(args), str(args.get("action") or ""), str(args.get("actor") or ""))
+
+
+def _prune(args: Args) -> Dict[str, Any]:
+    chosen = [_existing(args)] if args.get("run_id") else rundir.runs(args["workspace"])
+    artefacts = [str(name) for name in args.get("artefacts") or ()]
+    gone: Dict[Any, int] = {}
+    return {"runs": [pruning.prune(run_dir, artefacts, bool(args.get("apply")), gone) for run_dir in chosen]}
+
+
+def _dump(args: Args) -> Dict[str, Any]:
+    return stack_dump.dump_last(_existing(args), str(args.get("actor") or ""))
+
+
 def _gpu(_: Args) -> Dict[str, Any]:
     return gpu.report()
 
@@ -180,10 +245,16 @@ def _notes(args: Args) -> Dict[str, Any]:
 _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "hello": _hello,
     "probe": _probe,
+    "facts": _facts,
     "list": _list,
     "launch": _launch,
+    "fork": _fork,
     "read": _read,
     "stop": _stop,
+    "collect": _collect,
+    "control": _control,
+    "prune": _prune,
+    "dump": _dump,
     "since": _since,
     "service": _service,
     "restore": _restore,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from eagle3 import __version__
-from eagle3.runner import claims, detach, identity, rundir, state
+from eagle3.runner import claims, detach, hooks, identity, redact, rundir, state
 
 
 def argv(run_dir: Path, launch: Dict[str, Any]) -> List[str]:
@@ -23,7 +23,11 @@ def environment(run_dir: Path, attempt: int, launch: Dict[str, Any], secrets: Di
     env = detach.child_environment({str(k): str(v) for k, v in (launch.get("env") or {}).items()})
     if launch.get("pythonpath"):
         env["PYTHONPATH"] = os.pathsep.join([launch["pythonpath"], *filter(None, [env.get("PYTHONPATH")])])
-    env.update(secrets)
+    given = {
+        name: value for name, value in secrets.items() if name != hooks.webhook_secret(launch)
+    }  # that one is not the worker's
+    env.update(given)
+    env[redact.NAMES_VARIABLE] = ",".join(given)
     env.update(claims.marker(run_dir, attempt))
     return env
 

@@ -16,40 +16,6 @@ from eagle3.runner.launch import launch
 from eagle3.runner.services import plan
 from tests.runner.support import RUNNER, Channel, old_python, shell, wait_for
 
-FAKE_NVML = r"""
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-typedef struct { unsigned pid; unsigned long long used; unsigned a, b; } proc;
-int nvmlInitWithFlags(unsigned f) { if (getenv("FAKE_HANG")) sleep(600); return 0; }
-int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
-int nvmlShutdown(void) { return 0; }
-int nvmlDeviceGetCount_v2(unsigned *n) { *n = 8; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **h) { *h = (void *)(size_t)(i + 1); return 0; }
-int nvmlDeviceGetName(void *h, char *s, unsigned n) { snprintf(s, n, "NVIDIA B300"); return 0; }
-int nvmlDeviceGetUUID(void *h, char *s, unsigned n) { snprintf(s, n, "GPU-%zu", (size_t)h - 1); return 0; }
-int nvmlSystemGetDriverVersion(char *s, unsigned n) { snprintf(s, n, "580.95"); return 0; }
-int nvmlDeviceGetMemoryInfo(void *h, unsigned long long *m) {
-  m[0] = 96ULL << 30; m[2] = 1ULL << 30; m[1] = m[0] - m[2]; return 0; }
-int nvmlDeviceGetComputeRunningProcesses_v3(void *h, unsigned *n, proc *p) {
-  const char *name = getenv("FAKE_PID_FILE"); FILE *f = name && (size_t)h == 1 ? fopen(name, "r") : NULL; unsigned pid, room = *n;
-  int have = f && fscanf(f, "%u", &pid) == 1; if (f) fclose(f);
-  *n = have; if (!have) return 0; if (room < 1) return 7;
-  p[0].pid = pid; p[0].used = 3ULL << 30; return 0; }
-"""
-
-
-@pytest.fixture
-def fake_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A driver library with eight cards that lacks most functions, as old drivers do."""
-    source, folder = tmp_path / "fake.c", tmp_path / "lib"
-    folder.mkdir()
-    source.write_text(FAKE_NVML)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", str(folder / "libnvidia-ml.so.1"), str(source)], check=True)
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
-    return folder
-
 
 @pytest.fixture
 def no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ HINTS = {
     "workspace": "A folder in the container; runs are written to its runs/ folder.",
     "worker_python": "Interpreter there with transformers and speculators; empty: the one found.",
     "more": "field=value with spaces between, such as train.seed=3 vocabulary.size=4096.",
+    "secrets": "Names only, such as HF_TOKEN: values come from this environment or are asked, and stand in no file.",
 }
 LABELS = {
     "size": "Size",
@@ -40,6 +41,7 @@ LABELS = {
     "workspace": "Workspace",
     "worker_python": "Python",
     "more": "More fields",
+    "secrets": "Secrets",
 }
 SELECTS = ("size", "target", "machine")
 
@@ -109,6 +111,7 @@ class LaunchScreen(ConsoleScreen):
                 ("workspace", spec.workspace),
                 ("worker_python", spec.worker_python or "found in the container"),
                 ("more", "field=value …"),
+                ("secrets", "none; such as HF_TOKEN"),
             ):
                 self.query_one(f"#{name}", Input).placeholder = value
         waiting = f"Launching {console.launching}…" if console.launching else ""

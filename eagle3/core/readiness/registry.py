@@ -35,12 +35,23 @@ class Finding:
 @dataclass(frozen=True)
 class Context:
     """What a check may know besides the facts: the spec of the run to come (None for a look at the machine alone), this
-    machine's clock, and bytes that the run needs by path."""
+    machine's clock when the answer came, and what the run will write, as `wants` says it. ``deep``: the heavy probes were
+    started. ``asked``: the sections that were asked for, None for all."""
 
     spec: RunSpec | None = None
     local_now: float | None = None
     round_trip_s: float | None = None
+    needs: tuple[Mapping[str, Any], ...] = ()
+    deep: bool = False
+    asked: frozenset[str] | None = None
 
+    @property
+    def device(self) -> str:
+        """ "cpu" or "cuda"; empty where no run is planned."""
+        return self.spec.device if self.spec is not None else ""
+
+
+ASK_AGAIN = "Ask again; the container may be too busy, or its helper of another version."
 
 Judge = Callable[[Facts, Context], Iterable[Finding]]
 
@@ -94,21 +105,32 @@ class Registry:
     def _judged(self, declared: Declared, facts: Facts, context: Context) -> list[Check]:
         missing = [name for name in declared.needs if name not in facts]
         if missing:
-            return []
+            found = _unasked(declared, missing, context)
+            return [] if found is None else [_check_of(declared, found, None)]
         took = sum(float(facts[name].get("took_s") or 0.0) for name in declared.needs) or None
         broken = next((str(facts[name]["error"]) for name in declared.needs if facts[name].get("error")), "")
         try:
-            findings = [Finding("unknown", broken)] if broken else list(declared.judge(facts, context))
+            findings = [Finding("unknown", broken, ASK_AGAIN)] if broken else list(declared.judge(facts, context))
         except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            findings = [Finding("unknown", f"its facts cannot be understood: {type(error).__name__}: {error}")]
-        return [
-            Check(
-                id=declared.id + (f":{f.which}" if f.which else ""), group=declared.group, status=f.status,
-                title=f.title or declared.title, evidence=f.evidence, why=declared.why, remedy=f.remedy, action=f.action,
-                detail=f.detail, took_s=took, deep=declared.deep,
-            )
-            for f in findings
-        ]  # fmt: skip
+            findings = [Finding("unknown", f"its facts cannot be understood: {type(error).__name__}: {error}", ASK_AGAIN)]
+        return [_check_of(declared, finding, took) for finding in findings]
+
+
+def _unasked(declared: Declared, missing: list[str], context: Context) -> Finding | None:
+    """What is said where facts are missing: never ok. None: it was not asked for on purpose."""
+    if declared.deep and not context.deep:
+        return Finding("skipped", "not run", "Run it with --deep.") if context.asked is None else None
+    if context.asked is not None and not set(missing) <= context.asked:
+        return None
+    return Finding("unknown", f"no answer about {', '.join(missing)}", ASK_AGAIN)
+
+
+def _check_of(declared: Declared, found: Finding, took_s: float | None) -> Check:
+    return Check(
+        id=declared.id + (f":{found.which}" if found.which else ""), group=declared.group, status=found.status,
+        title=found.title or declared.title, evidence=found.evidence, why=declared.why, remedy=found.remedy,
+        action=found.action, detail=found.detail, took_s=took_s, deep=declared.deep,
+    )  # fmt: skip
 
 
 REGISTRY = Registry()

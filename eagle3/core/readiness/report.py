@@ -24,8 +24,9 @@ class Part(BaseModel):
 
 
 class Action(Part):
-    """A remedy that the tool itself can carry out, after the confirmation ``confirm``. ``verb`` and ``args`` are what the
-    helper channel is asked (verb "remedy"); ``command`` is the same as a shell line, for those who rather type it."""
+    """A remedy that the tool itself can carry out, after the confirmation ``confirm``. ``verb`` names it ("build_env",
+    "free_gpu", "clean_leftovers", "delete") and ``args`` are its arguments, as the helper's verb ``remedy`` takes them as
+    ``action`` and ``args``; ``command`` is the same as a shell line, for those who rather type it."""
 
     verb: str
     args: dict[str, Any] = Field(default_factory=dict)

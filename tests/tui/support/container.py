@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -86,6 +86,7 @@ class FakeContainer:
         self.refuse = ""
         self.launch_problem: Exception | None = None
         self.lost_launches = 0
+        self.secrets: dict[str, dict[str, str]] = {}
         self.launches: list[tuple[str, str, bool]] = []
         self.stops: list[tuple[str, str]] = []
         self.opened = 0
@@ -159,10 +160,14 @@ class FakeContainer:
 
     async def read_text(self, run_id: str, *names: str) -> dict[str, str | None]:
         self._check()
-        return {name: (self.root / run_id / name).read_text() for name in names}
+        paths = {name: self.root / run_id / name for name in names}
+        return {name: path.read_text() if path.exists() else None for name, path in paths.items()}
 
-    async def launch(self, spec: RunSpec, run_id: str, actor: str = "", resume: bool = False) -> dict[str, Any]:
+    async def launch(
+        self, spec: RunSpec, run_id: str, actor: str = "", resume: bool = False, *, secret_env: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         self._check()
+        self.secrets[run_id] = dict(secret_env or {})
         if self.launch_problem is not None:
             raise self.launch_problem
         already = (self.root / run_id).exists() and not resume
