@@ -93,7 +93,7 @@ $(DONE)/system-demo: | $(DONE)/python
 	@touch $@
 
 $(DONE)/system-test: | $(DONE)/python
-	@tools/system-packages libnuma1 openssh-server g++
+	@tools/system-packages libnuma1 openssh-server g++ fish tcsh
 	@touch $@
 
 $(DONE)/checked: $(DONE)/torch $(DONE)/project tools/check_install.py | $(DONE)/system-demo

@@ -4,6 +4,7 @@ reader may trust the run directory at any moment."""
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3.runner import rundir
+from eagle3.runner.redact import redact, secret_values
 
 
 class Journal:
@@ -21,6 +23,7 @@ class Journal:
         self.attempt = attempt
         self._actor = actor
         self._clock = clock
+        self._secrets = secret_values(os.environ)
         self._seq = 0
         self._stage_start: tuple[str, float, float] | None = None
         self._last_write = 0.0
@@ -87,12 +90,19 @@ class Journal:
             "kind": kind,
             "level": level,
             "actor": self._actor,
-            "text": text,
+            "text": redact(text, self._secrets),
         }
         if detail:
-            row["detail"] = detail[-2000:]
+            row["detail"] = redact(detail, self._secrets)[-2000:]
         rundir.append_line(self.run_dir / "events.jsonl", row | data)
         self.log(f"[{level}] {text}" if level != "info" else text)
+
+    def rank(self, rank: int, stage: str, step: int) -> None:
+        """Say how far one process of a distributed training is: each writes its own ``ranks/<rank>.json``, once a step."""
+        folder = self.run_dir / "ranks"
+        folder.mkdir(exist_ok=True)
+        row = {"v": 1, "attempt": self.attempt, "rank": rank, "stage": stage, "step": step, "t": self._clock()}
+        rundir.write_json(folder / f"{rank}.json", row, durable=False)
 
     def log(self, line: str) -> None:
         """A line in the attempt's log (the supervisor redirects stdout there)."""

@@ -17,14 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eagle3.core.shape import BYTES_OF
 from eagle3.rows import Row, append_row, read_whole_rows, write_rows
 from eagle3.runner import rundir
 
 if TYPE_CHECKING:
     import torch
-
-BYTES_OF = {"float32": 4, "bfloat16": 2, "auto": 2}
-"""Bytes of a value by the spec's target.dtype; "auto" is taken for the half precision that models are published in."""
 
 _FILE_OVERHEAD = 4096
 

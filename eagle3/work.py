@@ -21,7 +21,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from eagle3 import __version__
+from eagle3 import __version__, forecast
+from eagle3.core.lineage import UPSTREAM
 from eagle3.core.records import StageRecord
 from eagle3.core.spec import STAGES, RunSpec, hash_of
 from eagle3.core.wording import duration_label
@@ -29,20 +30,10 @@ from eagle3.failures import explain, read_spec
 from eagle3.journal import Journal
 from eagle3.runner import notes, rundir
 from eagle3.stages.context import StageContext, StageError, Stopped
+from eagle3.stages.hold import Hold
 from eagle3.targets import TargetError, fetch, model_dir
 
 EXIT_FINISHED, EXIT_FAILED, EXIT_STOPPED = 0, 1, 75
-
-UPSTREAM = {
-    "prepare": (),
-    "regenerate": ("prepare",),
-    "extract": ("regenerate",),
-    "vocabulary": ("regenerate",),
-    "train": ("extract", "vocabulary"),
-    "evaluate": ("regenerate", "train"),
-    "export": ("train", "evaluate"),
-}
-"""Whose outputs a stage reads: a stage runs again when one of these changed."""
 
 
 class StopFlag:
@@ -93,7 +84,10 @@ def work(run_dir: Path) -> int:
             stop_requested=stop,
         )
         journal.event("attempt", f"Attempt {attempt} works on {spec.size} of {spec.target.name} (spec {spec.hash}).")
+        tell_lineage(ctx)
         bring_target(ctx)
+        if attempt == 1:
+            forecast.write(run_dir, spec)
         for stage in STAGES:
             run_stage(ctx, stage, importlib.import_module(f"eagle3.stages.{stage}"))
         finish(ctx, started)
@@ -109,6 +103,15 @@ def work(run_dir: Path) -> int:
         tell_failure(journal, stage, explain(error, run_dir, stage), traceback.format_exc())
         return EXIT_FAILED
     return EXIT_FINISHED
+
+
+def tell_lineage(ctx: StageContext) -> None:
+    """In a fork's first attempt: where it comes from and what it takes over."""
+    lineage = rundir.read_object(ctx.run_dir / "fork.json")
+    if lineage and ctx.journal.attempt == 1:
+        taken = ", ".join(lineage.get("stages", [])) or "nothing whole"
+        changed = ", ".join(lineage.get("changed", [])) or "no field"
+        ctx.journal.event("forked", f"Forked from {ctx.spec.forked_from}: takes over {taken}; changes {changed}.")
 
 
 def bring_target(ctx: StageContext) -> None:
@@ -145,20 +148,20 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
         why = stale(ctx, record, inputs, module)
         if not why:
             ctx.figures[name] = record["figures"]
-            ctx.journal.event(
-                "stage-skipped", f"{name} is whole from attempt {record['attempt']}; it is not repeated.", stage=name
-            )
+            ctx.journal.event("stage-skipped", f"{name} is whole from {whence(record)}; it is not repeated.", stage=name)
             return
         ctx.journal.event("stage-again", f"{name} runs again: {why}.", level="warn", stage=name)
         record_path.unlink()
+    hold = Hold(ctx, name)
+    hold.wait()
     ctx.check_stop()
     # What an earlier attempt concluded no longer holds once a stage runs again.
     (ctx.run_dir / "result.json").unlink(missing_ok=True)
     ctx.journal.event("stage-started", f"{name} starts.", stage=name)
     ctx.journal.restart_rate()
-    since = time.time()
+    since, paused_s = time.time(), ctx.paused_s
     figures: dict[str, Any] = module.run(ctx)
-    seconds = time.time() - since
+    seconds = time.time() - since - (ctx.paused_s - paused_s)
     ctx.figures[name] = figures
     rundir.write_json(
         record_path,
@@ -175,6 +178,12 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
         },
     )
     ctx.journal.event("stage-finished", f"{name} took {duration_label(seconds)}.", stage=name)
+
+
+def whence(record: dict[str, Any]) -> str:
+    """Who finished a stage: an earlier attempt, or the run that this one was forked from."""
+    parent = record.get("forked_from")
+    return f"the run {parent}" if parent else f"attempt {record['attempt']}"
 
 
 def inputs_hash(ctx: StageContext, name: str, module: ModuleType) -> str:
@@ -242,11 +251,14 @@ def finish(ctx: StageContext, started: float) -> None:
         "verdict": evaluate["verdict"],
         "verdict_text": evaluate["verdict_text"],
         "thresholds": evaluate["thresholds"],
+        "forked_from": ctx.spec.forked_from,
+        "estimate": forecast.outcome(ctx.run_dir, records),
         "spec_hash": ctx.spec.hash,
         "eagle3": __version__,
         "attempts": ctx.journal.attempt,
     }
     rundir.write_json(ctx.run_dir / "result.json", result)
+    forecast.learn(ctx.run_dir, ctx.spec, records)
     note(ctx, result)
     ctx.journal.event("finished", f"Finished: {evaluate['verdict_text']}")
 
@@ -260,12 +272,13 @@ def first_start(run_dir: Path, default: float) -> float:
 def note(ctx: StageContext, result: dict[str, Any]) -> None:
     """Append the summary to the run's and the workspace's NOTES.md; edits by people stay."""
     served, val = result["served"], result["val"]
+    forked = f"Forked from {ctx.spec.forked_from}. " if ctx.spec.forked_from else ""
     text = (
         f"\n## {result['run_id']} ({time.strftime('%Y-%m-%d %H:%M')})\n"
-        f"{ctx.spec.size} of {ctx.spec.target.name} on {ctx.spec.machine}: {result['verdict_text']}\n"
+        f"{ctx.spec.size} of {ctx.spec.target.name} on {ctx.spec.machine}: {forked}{result['verdict_text']}\n"
         f"Served acceptance length {served['accept_len']} over {served['drafts']} drafts on {served['prompts']} prompts; "
         f"simulated (held-out) {val['accept_len']}; untrained position 0 {result['untrained']['acc_pos'][0]}. "
-        f"Wall {duration_label(result['wall_s'])}.\n"
+        f"Wall {duration_label(result['wall_s'])}. {forecast.note_line(result['estimate'])}\n"
     )
     for place in (ctx.run_dir, ctx.run_dir.parent.parent):
         notes.append(place, text)

@@ -23,11 +23,13 @@ class HostKeyQuestion:
 
 @dataclass(frozen=True)
 class SecretQuestion:
-    """A password, one-time code or key passphrase is wanted; the answer is used once and never kept."""
+    """A password, one-time code or key passphrase is wanted; the answer is used once and never kept. With ``run_id`` it is
+    the value of a secret that this run needs: kept in memory until the console ends, for a resume."""
 
     host: str
     prompt: str
     echo: bool = False
+    run_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,42 +10,25 @@ import json
 import re
 import secrets
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from remote import bare
 from remote.bundle import RUNNER, SITE, Bundle
 from remote.errors import ContainerError, LinkError
 from remote.text import last_line, plain
 
 if TYPE_CHECKING:
-    from remote.connection import Connection
+    from remote.connection import Connection, Output
 
-PROBE_LIMIT_S = 20.0
+PROBE_LIMIT_S = 60.0
+"""Seconds: nvidia-smi and dead disks are given 10 s each."""
 UPLOAD_LIMIT_S = 60.0
 SLOWEST_BYTES_S = 20_000
-OLDEST_PYTHON = (3, 8)
 
 # Only characters that sh, csh and fish read alike; the program itself follows on stdin.
 _RECEIVE = '-c "import sys;exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"'
-
-_PROBE = r"""
-p=%(python)s
-v=none
-if command -v "$p" >/dev/null 2>&1; then
-  v=$("$p" -I -S -c 'import sys; print("%%d.%%d" %% sys.version_info[:2])' 2>/dev/null)
-fi
-printf '\n%(marker)spython %%s\n' "${v:-broken}"
-case $v in 3.8|3.9|3.[1-9][0-9]) printf '%(marker)send\n'; exit;; esac
-for c in python3 /usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python3 /opt/venv/bin/python3 \
-  "$HOME/miniconda3/bin/python3" "$HOME/.venv/bin/python3" python3.14 python3.13 python3.12 python3.11 python3.10 python3.9; do
-  if [ "$c" != "$p" ] && f=$(command -v "$c" 2>/dev/null) \
-    && "$f" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1; then
-    printf '\n%(marker)sother %%s\n' "$f"; break
-  fi
-done
-printf '\n%(marker)send\n'
-"""
 
 
 @dataclass(frozen=True)
@@ -78,10 +61,15 @@ def check_workspace(text: str) -> str:
 
 
 def shell_path(path: str) -> str:
-    """Quoted for the login shell, the leading ``~`` left for it to expand."""
+    """Quoted for the login shell, be it sh, csh or fish; the leading ``~`` left for it to expand."""
     if path.startswith("~/"):
-        return "~/" + shlex.quote(path[2:]) if path != "~/" else "~/"
-    return path if path == "~" else shlex.quote(path)
+        return "~/" + _quoted(path[2:]) if path != "~/" else "~/"
+    return path if path == "~" else _quoted(path)
+
+
+def _quoted(text: str) -> str:
+    # csh expands "!" within quotes too, and fish reads a backslash there: both stand outside of them, escaped.
+    return "".join("\\" + part if part in ("!", "\\") else shlex.quote(part) for part in re.split(r"([!\\])", text) if part)
 
 
 def helper_command(python: str, places: Places, marker: str) -> str:
@@ -93,7 +81,7 @@ async def install(connection: Connection, python: str, workspace: str, bundle: B
 
     Raises ContainerError (no Python, disk, permission) or LinkError; either way nothing half-installed is left.
     """
-    await check_python(connection, python)
+    await check_python(connection, python, workspace)
     marker = _marker()
     script = files("remote").joinpath("installer.py").read_bytes()
     request = {
@@ -111,40 +99,35 @@ async def install(connection: Connection, python: str, workspace: str, bundle: B
     raise ContainerError("failed", f"The helper could not be installed on {connection.host}.", "", last_line(output.err))
 
 
-async def check_python(connection: Connection, python: str) -> None:
-    """Raise ContainerError(python) with the next step where ``python`` cannot run the helper."""
+async def check_python(connection: Connection, python: str, workspace: str) -> None:
+    """Raise NoPython, with the next step and what a shell sees of the container, where ``python`` cannot run the helper."""
     marker = _marker()
-    script = _PROBE % {"python": _expanded_in_sh(python), "marker": marker}
     try:
-        output = await connection.run("exec sh -s", script.encode(), limit_s=PROBE_LIMIT_S)
+        output = await connection.run("exec sh -s", bare.script(python, workspace, marker), limit_s=PROBE_LIMIT_S)
     except LinkError as error:
         if error.kind == "timeout":
             raise ContainerError(
                 "failed", f"{connection.host} accepts the login but runs no shell command.", "", error.text
             ) from error
         raise
-    facts = dict(re.findall(r"^(\w+) (.*)$", "\n".join(_marked(output.out, marker)), re.MULTILINE))
-    if "python" not in facts:
+    answers = bare.Answers.of(_marked(output.out, marker))
+    if not answers.one("python"):
         said = last_line(output.err) or last_line(output.out)
         text = f"{connection.host} accepts the login but runs no shell command" + (f": {said}" if said else ".")
         raise ContainerError("failed", text, "Log in with ssh and see what it answers.")
-    found = facts["python"]
-    version = tuple(int(part) for part in found.split(".")) if re.fullmatch(r"\d+\.\d+", found) else ()
-    if version >= OLDEST_PYTHON:
-        return
-    what = {"none": f"There is no {python} on {connection.host}", "broken": f"{python} on {connection.host} does not start"}
-    text = what.get(found, f"{python} on {connection.host} is version {found}") + "; the helper needs Python 3.8 or newer."
-    other = facts.get("other", "")
-    remedy = (
-        f"Use the one at {plain(other)}: --python {plain(other)}."
-        if other
-        else "Install python3 there, or give another with --python."
-    )
-    raise ContainerError("python", text, remedy)
+    if not bare.usable(answers):
+        raise bare.no_python(connection.host, python, answers)
 
 
-def _expanded_in_sh(path: str) -> str:
-    return '"$HOME"/' + shlex.quote(path[2:]) if path.startswith("~/") else shlex.quote(path)
+async def run_quietly(connection: Connection, command: str, limit_s: float) -> Output:
+    """Run a command of POSIX sh, whatever the login shell is, and give its output without what that shell's start-up
+    files say. Raises LinkError."""
+    marker = _marker()
+    mark = f"printf '\\n{marker}\\n'"
+    script = f"{mark}\n{mark} >&2\nexec {command} </dev/null\n"
+    output = await connection.run("exec sh -s", script.encode(), limit_s=limit_s)
+    ours = f"{marker}\n".encode()
+    return replace(output, out=output.out.partition(ours)[2], err=output.err.partition(ours)[2])
 
 
 def _marker() -> str:

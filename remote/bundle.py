@@ -19,10 +19,14 @@ import eagle3
 RUNNER = "runner.pyz"
 SITE = "site"
 _TIMESTAMP = (2020, 1, 1, 0, 0, 0)
-_MAIN = """import runpy
-import sys
+_MAIN = """import sys
 
-sys.exit(runpy.run_module("eagle3.runner", run_name="__main__", alter_sys=True))
+if sys.version_info < (3, 8):
+    sys.exit("The helper needs Python 3.8 or newer; this is %d.%d." % sys.version_info[:2])
+
+from eagle3.runner.__main__ import main
+
+sys.exit(main())
 """
 _METADATA = "Metadata-Version: 2.1\nName: eagle3-console\nVersion: {version}\n"
 

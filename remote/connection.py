@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import asyncssh
 
 from remote.ask import Ask, HostKeyQuestion
+from remote.config import configs, login_options
 from remote.errors import ContainerError, LinkError
 from remote.hosts import Known, KnownHosts
 from remote.login import Client, Prompts
@@ -156,8 +157,7 @@ class _Dialler:
         self._settings = settings
         self._prompts = Prompts(host, ask.secret, self._pause)
         self._scope: asyncio.Timeout | None = None
-        config = settings.ssh_config or Path("~/.ssh/config").expanduser()
-        self._config = [config] if config.is_file() else None
+        self._config = configs(settings)
 
     async def connect(self) -> Connection:
         return await self.limited(self._dial(Where.parse(self._host), depth=0))
@@ -182,7 +182,10 @@ class _Dialler:
             raise LinkError("unreachable", f"The jump host could not reach {self._host}: {plain(error.reason)}.") from error
         except asyncssh.Error as error:
             raise LinkError("unreachable", f"{self._host} did not complete the SSH handshake: {plain(str(error))}.") from error
-        except (OSError, ValueError) as error:
+        except ValueError as error:
+            text = f"The ssh_config asks for something for {self._host} that this console cannot do: {plain(str(error))}."
+            raise LinkError("unreachable", text) from error
+        except OSError as error:
             raise LinkError("unreachable", _network_sentence(self._host, error)) from error
 
     async def _dial(self, where: Where, depth: int, via: Connection | None = None) -> Connection:
@@ -197,11 +200,12 @@ class _Dialler:
             host=where.host, config=self._config, client_keys=None, known_hosts=None, **given
         )
         via = via or await self._jumps(getattr(resolved, "tunnel", None), depth)
+        given |= login_options(resolved.config)
         hosts = KnownHosts(self._settings.state_dir / "known_hosts", self._others(resolved))
         try:
             while True:
                 known = hosts.known(resolved.host, resolved.port or 22, resolved.host_key_alias)
-                if not known.authorities and not resolved.config.get("HostKeyAlgorithms"):
+                if not resolved.config.get("HostKeyAlgorithms"):
                     given["server_host_key_algs"] = known.algorithms()
                 try:
                     return await self.attempt(where.host, known, config=self._config, via=via, **given)
@@ -236,7 +240,10 @@ class _Dialler:
                 keepalive_count_max=self._settings.keepalive_count,
                 agent_forwarding=False,
                 x11_forwarding=False,
+                send_env=[],  # nothing of this side's environment leaves it, whatever SendEnv says
                 command=None,
+                # A banner in another encoding is no reason to fail.
+                utf8_decode_errors="replace",
                 **given,
             )
         except asyncssh.HostKeyNotVerifiable as error:
@@ -254,7 +261,13 @@ class _Dialler:
             return LinkError(
                 "refused", f"The host key of {known.name} is marked as revoked. Nothing was sent; ask who runs the host."
             )
-        if known.trusted or known.authorities or offered is None:
+        if known.certified and not known.trusted:
+            return LinkError(
+                "refused",
+                f"{known.name} showed no certificate of the authority that known_hosts names for it.{shown} Nothing was sent. "
+                "Ask who runs the host; the line in known_hosts begins with @cert-authority.",
+            )
+        if known.trusted or offered is None:
             return LinkError(
                 "refused",
                 f"The host key of {known.name} is not the one known.{shown} Nothing was sent. If the host was rebuilt, check the "
@@ -271,9 +284,14 @@ class _Dialler:
             with self._pause():
                 trusted = await self._ask.host_key(question)
         if not trusted:
-            why = "it was not accepted" if self._ask.host_key else "nobody was there to accept it"
-            text = f"{known.name} is not known: its {key_type} key is {question.fingerprint}, and {why}. Nothing was sent."
-            raise LinkError("refused", text)
+            text = f"{known.name} is not known: its {key_type} key is {question.fingerprint}, and "
+            if self._ask.host_key:
+                raise LinkError("refused", f"{text}it was not accepted. Nothing was sent.")
+            raise LinkError(
+                "refused",
+                f"{text}nobody was there to accept it. Nothing was sent. Compare the fingerprint with who runs the host, then "
+                "accept it once in the console or with `eagle3-tui check` on a terminal.",
+            )
         try:
             hosts.remember(known.name, key)
         except OSError as error:

@@ -21,9 +21,11 @@ from eagle3.core.launching import launch_request
 from eagle3.core.readiness.wants import with_pythons
 from eagle3.core.records import GpuReport, LogFile, LogPage, LogSearch, NotesText, Probe, RunSummary
 from eagle3.core.spec import RunSpec
+from eagle3.runner.redact import redact
 from remote import deepcheck
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
-from remote.bootstrap import check_workspace, shell_path
+from remote.bare import in_sh
+from remote.bootstrap import check_workspace, run_quietly
 from remote.channel import Reply
 from remote.deepcheck import Told
 from remote.errors import EXIT_CODES, ContainerError, LinkError
@@ -35,7 +37,7 @@ from remote.text import made_plain, plain
 
 __all__ = [
     "EXIT_CODES", "Ask", "Container", "ContainerError", "HostKeyQuestion", "Link", "LinkError", "Output", "RowTable",
-    "RunNews", "SecretQuestion", "Settings", "Told",
+    "RunNews", "SecretQuestion", "Settings", "Told", "redact",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -47,6 +49,7 @@ CHECK_LIMIT_S = 60.0
 REMEDY_LIMIT_S = 320.0
 LAUNCH_LIMIT_S = 60.0
 STOP_LIMIT_S = 20.0
+COLLECT_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -217,11 +220,13 @@ class Container:
         # Where the package lies there is known only once the helper has answered.
         await self._keeper.channel(LAUNCH_LIMIT_S)
         spec = spec.model_copy(update={"workspace": self.workspace})
+        request = launch_request(spec, default_python=self.python, pythonpath=self._line.site)
         args: dict[str, Any] = {
             "workspace": self.workspace,
             "run_id": run_id,
             "spec_toml": spec.to_toml(),
-            "launch": launch_request(spec, default_python=self.python, pythonpath=self._line.site),
+            # By name only, so that a resume can ask for them; launch.json is a file.
+            "launch": {**request, "secret_env": sorted(secret_env or {})},
             "report": report,
             "actor": actor or getpass.getuser(),
             "resume": resume,
@@ -320,6 +325,10 @@ class Container:
             args["grace_s"] = grace_s
         return (await self._call("stop", args, STOP_LIMIT_S + (grace_s or 30.0))).result
 
+    async def collect(self, run_id: str) -> dict[str, Any]:
+        """What of a run may go into a bug report, redacted there: ``files``, ``left_out``, ``versions``, ``summary``."""
+        return (await self._call("collect", {"workspace": self.workspace, "run_id": run_id}, COLLECT_LIMIT_S)).result
+
     async def http(self, url: str, timeout_s: float = 5.0) -> dict[str, Any]:
         """GET a URL of the container's own loopback, so that no port needs forwarding."""
         return (await self._call("http", {"url": url, "timeout_s": timeout_s}, timeout_s + 5.0)).result
@@ -329,9 +338,9 @@ class Container:
         worker_python; empty: the default. Raises LinkError; the command's own failure is its ``code``."""
         await self._keeper.channel(READ_LIMIT_S)
         assert self._line.connection is not None
-        words = " ".join(shlex.quote(argument) for argument in arguments)
-        command = f"exec env PYTHONPATH={shlex.quote(self._line.site)} {shell_path(python or self.python)} -m eagle3 {words}"
-        output = await self._line.connection.run(command, limit_s=limit_s)
+        words = " ".join(map(shlex.quote, arguments))
+        command = f"env PYTHONPATH={shlex.quote(self._line.site)} {in_sh(python or self.python)} -m eagle3 {words}"
+        output = await run_quietly(self._line.connection, command, limit_s)
         return Output(output.code, plain(output.out.decode("utf-8", "replace")), plain(output.err.decode("utf-8", "replace")))
 
     async def _call(self, verb: str, args: dict[str, Any], limit_s: float) -> Reply:

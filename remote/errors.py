@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from eagle3.core.records import Probe
 
 LinkKind = Literal["unreachable", "refused", "lost", "timeout"]
 
@@ -30,6 +34,16 @@ class ContainerError(Exception):
         self.text = text
         self.remedy = remedy
         self.detail = detail
+
+
+class NoPython(ContainerError):
+    """The container's Python cannot run the helper. ``probe`` is what a shell could see of the container, without runs:
+    only the helper can read those. ``found`` are the interpreters that are there, in words, usable or not."""
+
+    def __init__(self, text: str, remedy: str, probe: Probe, found: Sequence[str]) -> None:
+        super().__init__("python", text, remedy)
+        self.probe = probe
+        self.found = tuple(found)
 
 
 EXIT_CODES: dict[LinkKind, int] = {"unreachable": 3, "lost": 3, "timeout": 3, "refused": 4}

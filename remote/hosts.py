@@ -14,7 +14,7 @@ from pathlib import Path
 
 import asyncssh
 from asyncssh.known_hosts import SSHKnownHosts
-from asyncssh.public_key import get_default_public_key_algs
+from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
 DEFAULT_PORT = 22
 
@@ -29,15 +29,19 @@ class Known:
     authorities: list[asyncssh.SSHKey] = field(default_factory=list)
     revoked: list[asyncssh.SSHKey] = field(default_factory=list)
     elsewhere: list[asyncssh.SSHKey] = field(default_factory=list)
+    certified: bool = False
+    """Whether an authority is named for this very name, so that a key without its certificate is no unknown one."""
 
     @property
     def for_asyncssh(self) -> tuple[list[asyncssh.SSHKey], list[asyncssh.SSHKey], list[asyncssh.SSHKey]]:
         return self.trusted, self.authorities, self.revoked
 
     def algorithms(self) -> list[str]:
-        """Host key algorithms to ask for: those of the known keys first, so that a server with several shows the
-        known one; the others too, so that a server which lost it is seen as changed."""
-        wanted = [alg for key in self.trusted for alg in key.sig_algorithms]
+        """Host key algorithms to ask for: certificates first where an authority is known, then those of the known keys, so
+        that a server with several shows the known one; the others too, so that a server which lost it is seen as
+        changed. A server that can offer none of the list ends the connection without a word."""
+        wanted = [*get_default_certificate_algs()] if self.authorities else []
+        wanted += [alg for key in self.trusted for alg in key.sig_algorithms]
         return list(dict.fromkeys(alg.decode("ascii") for alg in [*wanted, *get_default_public_key_algs()]))
 
 
@@ -58,11 +62,14 @@ class KnownHosts:
                     entries.load(line)
         name = known_name(host, port, alias)
         trusted, authorities, revoked, *_ = entries.match(name, "", None)
+        certified = bool(authorities)
         elsewhere: Sequence[asyncssh.SSHKey] = []
         if name.startswith("["):
-            elsewhere, _, revoked_elsewhere, *_ = entries.match(host, "", None)
+            elsewhere, more_authorities, revoked_elsewhere, *_ = entries.match(host, "", None)
             revoked = [*revoked, *revoked_elsewhere]
-        return Known(name, list(trusted), list(authorities), list(revoked), list(elsewhere))
+            # OpenSSH looks for the name without its port too, and `@cert-authority *.example.org` matches no other.
+            authorities = [*authorities, *more_authorities]
+        return Known(name, list(trusted), list(authorities), list(revoked), list(elsewhere), certified)
 
     def remember(self, name: str, key: asyncssh.SSHKey) -> None:
         """Append the key under ``name``. Raises OSError where the folder cannot be written."""

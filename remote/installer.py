@@ -2,11 +2,12 @@
 
 Standard library only, Python 3.8 or newer. It reads one line of JSON and then the payload; it writes one line, the marker
 followed by JSON. Whatever happens, ``lib/<version>`` either does not exist or is complete: everything is unpacked under
-another name and renamed.
+another name and renamed; what was damaged later is put right file by file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import importlib.util
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List  # noqa: UP035
 
@@ -26,6 +28,9 @@ KEEP = 2
 STALE_S = 3600
 SPARE_BYTES = 8 << 20
 SPARE_INODES = 500
+MANIFEST = "MANIFEST.json"
+"""The SHA-256 of each file, by which the helper sees whether its version is still whole (`eagle3.runner.intact`)."""
+INCOMING = ".incoming-"
 OTHER_PLACE = "Give a --workspace that can be written."
 
 
@@ -36,57 +41,168 @@ class Refused(Exception):
 
 
 def install(request: Dict[str, Any], stream: BinaryIO) -> Dict[str, Any]:  # noqa: UP006
-    """Returns the answer; raises Refused or OSError."""
+    """Returns {"ok", "already", "path", "pruned", "repaired"}; raises Refused or OSError. Nothing is written before
+    the place has been looked at and the payload has arrived whole."""
     workspace = Path(request["workspace"]).expanduser()
     lib = workspace / "lib"
     target = lib / request["version"]
-    workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lib.mkdir(exist_ok=True)
-    if target.is_dir():
-        return {"ok": True, "already": True, "path": str(target), "pruned": []}
-    check_space(lib, request["unpacked_bytes"] + request["size"])
+    there = target.is_dir()
+    if not there:
+        check_place(lib, request["unpacked_bytes"] + request["size"])
     payload = stream.read(request["size"])
     if len(payload) != request["size"] or hashlib.sha256(payload).hexdigest() != request["sha256"]:
         raise Refused("failed", "The upload arrived incomplete and was dropped.", "Connect again.")
-    incoming = Path(tempfile.mkdtemp(prefix=".incoming-", dir=str(lib)))
-    try:
-        incoming.chmod(0o755)
-        unpack(payload, incoming)
-        try:
-            incoming.rename(target)
-        except OSError as error:
-            # Another console was quicker with the same version, whose name is its contents.
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                raise
-        sync(lib)
-    finally:
-        shutil.rmtree(str(incoming), ignore_errors=True)
-    return {"ok": True, "already": False, "path": str(target), "pruned": prune(workspace, lib, request["version"])}
+    pruned: List[str] = []  # noqa: UP006
+    repaired: List[str] = []  # noqa: UP006
+    if not there and place(payload, lib, target, request["unpacked_bytes"] + request["size"]):
+        pruned = prune(workspace, lib, request["version"])
+    else:
+        # It is there, and whoever asks could not start it; or another console was quicker.
+        repaired = repair(payload, target)
+        there = not repaired
+    return {"ok": True, "already": there, "path": str(target), "pruned": pruned, "repaired": repaired}
 
 
-def check_space(lib: Path, wanted: int) -> None:
-    stat = os.statvfs(str(lib))
+def check_place(lib: Path, wanted: int) -> None:
+    """Raises Refused or OSError where ``wanted`` bytes cannot be put into ``lib``, which need not exist yet."""
+    folder = lib
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir():
+        raise OSError(errno.ENOTDIR, "not a folder", str(folder))
+    stat = os.statvfs(str(folder))
     free = stat.f_bavail * stat.f_frsize
     if stat.f_flag & os.ST_RDONLY:
-        raise OSError(errno.EROFS, "read-only", str(lib))
+        raise OSError(errno.EROFS, "read-only", str(folder))
+    if not os.access(str(folder), os.W_OK | os.X_OK):
+        raise OSError(errno.EACCES, "not writable", str(folder))
     if free < wanted + SPARE_BYTES:
-        text = f"The disk of {lib} has {free >> 20} MiB free and the helper needs {(wanted + SPARE_BYTES) >> 20}."
+        text = f"The disk of {folder} has {free >> 20} MiB free and the helper needs {(wanted + SPARE_BYTES) >> 20}."
         raise Refused("disk", text, "Free some space there, or give another --workspace.")
     if stat.f_files and stat.f_favail < SPARE_INODES:
-        raise Refused("disk", f"The disk of {lib} has no inodes left.", "Delete files there, or give another --workspace.")
+        text = f"The disk of {folder} has room for {stat.f_favail} files more and the helper needs {SPARE_INODES}."
+        raise Refused("disk", text, "Delete files there, or give another --workspace.")
+
+
+def place(payload: bytes, lib: Path, target: Path, wanted: int) -> bool:
+    """Unpack under another name and rename; False where somebody else has done so meanwhile. A failure leaves neither
+    files nor the folders that were made for them."""
+    made = make_folders(lib)
+    done = False
+    try:
+        incoming = Path(tempfile.mkdtemp(prefix=INCOMING, dir=str(lib)))
+        try:
+            incoming.chmod(0o755)
+            reserve(incoming / ".room", wanted)
+            unpack(payload, incoming)
+            try:
+                incoming.rename(target)
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+                return False
+            sync(lib)
+            done = True
+        finally:
+            shutil.rmtree(str(incoming), ignore_errors=True)
+    finally:
+        for folder in [] if done else made:
+            with contextlib.suppress(OSError):  # somebody else has put something there
+                folder.rmdir()
+    return True
+
+
+def make_folders(lib: Path) -> List[Path]:  # noqa: UP006
+    """Make ``lib`` and what is missing above it, the workspace for this user alone. Gives what was made, innermost first."""
+    missing = []
+    folder = lib
+    while not folder.exists() and folder != folder.parent:
+        missing.append(folder)
+        folder = folder.parent
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o755 if folder == lib else 0o700, exist_ok=True)
+    return missing
+
+
+def reserve(path: Path, wanted: int) -> None:
+    """Take the room once, and give it back: a quota shows in no other way, and shall show before the first file."""
+    descriptor = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, wanted)
+    finally:
+        os.close(descriptor)
+        path.unlink()
 
 
 def unpack(payload: bytes, folder: Path) -> None:
+    sums = {}
     with zipfile.ZipFile(io.BytesIO(payload)) as archive:
         for name in archive.namelist():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             data = archive.read(name)
-            path.write_bytes(compiled(data) if name.endswith(".pyz") else data)
+            data = compiled(data) if name.endswith(".pyz") else data
+            path.write_bytes(data)
+            sums[name] = hashlib.sha256(data).hexdigest()
+        (folder / MANIFEST).write_text(json.dumps({"v": 1, "files": sums}))
         # Written first, synced afterwards: the disk then takes them together instead of one by one.
-        for name in archive.namelist():
+        for name in [*archive.namelist(), MANIFEST]:
             sync(folder / name)
     sync(folder)
+
+
+def repair(payload: bytes, target: Path) -> List[str]:  # noqa: UP006
+    """Put right, one by one, the files of ``target`` that are not what ``payload`` holds. Gives their names."""
+    repaired = []
+    sums = {}
+    with zipfile.ZipFile(io.BytesIO(payload)) as archive:
+        for name in archive.namelist():
+            data, there = archive.read(name), read(target / name)
+            if name.endswith(".pyz") and same_program(there, data):
+                data = there
+            elif name.endswith(".pyz"):
+                data = compiled(data)
+            if data != there:
+                replace(target / name, data)
+                repaired.append(name)
+            sums[name] = hashlib.sha256(data).hexdigest()
+    manifest = json.dumps({"v": 1, "files": sums}).encode()
+    if read(target / MANIFEST) != manifest:
+        replace(target / MANIFEST, manifest)
+        repaired.append(MANIFEST)
+    if not repaired:
+        with contextlib.suppress(OSError):  # somebody else's folder; it only looks older than it is
+            os.utime(str(target))
+    return repaired
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Whoever runs from this folder sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
+    try:
+        temporary.write_bytes(data)
+        sync(temporary)
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):  # the first error is the one to tell
+            temporary.unlink()
+        raise
+    sync(path.parent)
+
+
+def same_program(one: bytes, other: bytes) -> bool:
+    """Whether two zipapps hold the same sources, each whole. Their byte code may be another Python's."""
+    try:
+        return sources(one) == sources(other)
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError):
+        return False
+
+
+def sources(data: bytes) -> Dict[str, bytes]:  # noqa: UP006
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    return {name: text for name, text in contents.items() if not name.endswith(".pyc")}
 
 
 def compiled(data: bytes) -> bytes:
@@ -119,7 +235,7 @@ def prune(workspace: Path, lib: Path, current: str) -> List[str]:  # noqa: UP006
     versions = []
     for path in lib.iterdir():
         age = time.time() - path.stat().st_mtime
-        if path.name.startswith(".incoming-"):
+        if path.name.startswith(INCOMING):
             if age > STALE_S:
                 shutil.rmtree(str(path), ignore_errors=True)
         elif not path.name.startswith(".") and path.name != current:
@@ -128,7 +244,7 @@ def prune(workspace: Path, lib: Path, current: str) -> List[str]:  # noqa: UP006
     for _, path in sorted(versions)[KEEP:]:
         if not used_by_a_process(path) and not used_by_a_run(workspace, path.name):
             # Away in one step, so that nobody finds half of it.
-            gone = lib / f".incoming-old-{path.name}"
+            gone = lib / f"{INCOMING}old-{path.name}"
             path.rename(gone)
             shutil.rmtree(str(gone), ignore_errors=True)
             pruned.append(path.name)
@@ -136,7 +252,8 @@ def prune(workspace: Path, lib: Path, current: str) -> List[str]:  # noqa: UP006
 
 
 def used_by_a_process(path: Path) -> bool:
-    needle = os.fsencode(str(path))
+    # Not the whole path: a process may have come to it through another name of the workspace.
+    needle = os.fsencode(f"/lib/{path.name}/")
     processes = [process for process in Path("/proc").iterdir() if process.name.isdigit()]
     return any(needle in read(process / name) for process in processes for name in ("cmdline", "environ"))
 

@@ -24,7 +24,8 @@ HELLO_LIMIT_S = 15.0
 
 
 class Line:
-    """``info`` is the helper's answer to ``hello``; ``uploads`` counts how often the bundle was sent."""
+    """``info`` is the helper's answer to ``hello``; ``uploads`` counts how often the bundle was sent and put in
+    place; ``pruned`` and ``repaired`` say what the last of these removed and put right."""
 
     def __init__(self, dial: Dial, python: str, workspace: str) -> None:
         self._dial = dial
@@ -36,6 +37,7 @@ class Line:
         self.info: dict[str, Any] = {}
         self.uploads = 0
         self.pruned: list[str] = []
+        self.repaired: list[str] = []
 
     @property
     def interactive(self) -> bool:
@@ -68,14 +70,18 @@ class Line:
 
     async def _helper(self, connection: Connection, contents: Bundle) -> HelperChannel:
         try:
-            return await self._start(connection)
+            channel = await self._start(connection)
+            if not self.info.get("damaged"):
+                return channel
+            # It runs, but files beside it are missing or changed, such as the package that a run would import.
+            await channel.close()
         except LinkError as first:
             if connection.closed.done() or first.kind == "timeout":
                 raise
         # It did not start: most likely it is not there, and then this is the moment to look and to send it.
         answer = await install(connection, self._python, self._workspace, contents)
         self.uploads += not answer["already"]
-        self.pruned = list(answer["pruned"])
+        self.pruned, self.repaired = list(answer["pruned"]), list(answer["repaired"])
         try:
             return await self._start(connection)
         except LinkError as second:

@@ -69,7 +69,9 @@ class Prompts:
             return f"The login to {self._host} was cancelled."
         if self.wanted:
             return f"{self._host} accepts none of your keys and asks for a password or code, which nobody was there to give."
-        return f"{self._host} refused the login ({reason}). Check the user name and that your key is in its authorized_keys."
+        text = f"{self._host} refused the login ({reason}). Check the user name and that your key is in its authorized_keys."
+        locked = " A key with a passphrase is used only from an agent (ssh-add), or where somebody can be asked for it."
+        return text if self._secret is not None else text + locked
 
 
 class Client(asyncssh.SSHClient):

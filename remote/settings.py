@@ -33,7 +33,8 @@ class Settings:
     """The wall clock ran this much further than the timer: the machine slept, so look at once."""
     state_dir: Path = field(default_factory=default_state_dir)
     ssh_config: Path | None = None
-    """None: ``~/.ssh/config``."""
+    """None: ``~/.ssh/config`` and then ``system_ssh_config``. One that is named is the only one read, as with ``ssh -F``."""
+    system_ssh_config: Path = Path("/etc/ssh/ssh_config")
     known_hosts: Path | None = None
     """None: UserKnownHostsFile of the ssh_config, or ``~/.ssh/known_hosts``. Read, never written."""
     clock: Callable[[], float] = time.time

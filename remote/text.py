@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from eagle3.runner.redact import redact
+
 _OSC = re.compile(r"(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?")
 _CSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?")
 _ESC = re.compile(r"\x1b[ -/]*[0-~]?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_SECRETS = (
-    (re.compile(r"\bhf_[A-Za-z0-9]{8,}"), "hf_[hidden]"),
-    (re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]{8,}"), r"\1[hidden]"),
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s:@]*:[^/\s@]+@"), r"\1[hidden]@"),
-)
 
 
 def plain(text: str) -> str:
@@ -36,13 +33,6 @@ def made_plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: made_plain(item) for key, item in value.items()}
     return value
-
-
-def redact(text: str) -> str:
-    """Hide Hugging Face tokens, bearer tokens and credentials in URLs."""
-    for pattern, shown in _SECRETS:
-        text = pattern.sub(shown, text)
-    return text
 
 
 def last_line(data: bytes, limit: int = 300) -> str:

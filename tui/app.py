@@ -212,6 +212,10 @@ class ConsoleApp(ReadinessNews, App[None]):
             self._tell_catalog_problem()
         self.present()
 
+    def on_bare_probe_arrived(self, message: messages.BareProbeArrived) -> None:
+        self.console_state.take_bare(message.probe, message.at)
+        self.present()
+
     def on_probe_failed(self, message: messages.ProbeFailed) -> None:
         self.console_state.take_problem(message.text)
         self.present()

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eagle3.core import presets
 from eagle3.core.readiness.judge import judge
-from eagle3.core.readiness.report import WORST_FIRST, Report
+from eagle3.core.readiness.report import GROUPS, WORST_FIRST, Check, Report, Status, concluded
 from eagle3.core.readiness.wants import wants
 from eagle3.core.readiness.words import CHECK_WORDS, lines, markdown
 from eagle3.core.spec import RunSpec
-from remote.errors import ContainerError
+from remote.errors import ContainerError, NoPython
 from tui import plan
-from tui.formats import duration_label, one_line
+from tui.formats import bytes_label, duration_label, one_line
+from tui.machine_words import disk_warning, host_words
 from tui.readiness import sections_of
 
 if TYPE_CHECKING:
@@ -31,25 +32,28 @@ class Judged:
     machine: str
     overrides: tuple[str, ...] = ()
 
-    def spec(self, workspace: str, *, gpu: bool) -> RunSpec:
-        """The spec for a host with or without a GPU. Raises SpecError."""
-        choices = plan.for_gpu(plan.first_choices(workspace), gpu)
+    def spec(self, workspace: str, gpus: Sequence[str]) -> RunSpec:
+        """The spec for a host with GPUs of these names, or without any. Raises SpecError."""
+        choices = plan.for_gpus(plan.first_choices(workspace), gpus)
         pairs = dict(presets.parse_override(text) for text in self.overrides)
         pairs.setdefault("workspace", workspace)
         return presets.resolve(self.size, self.target or choices.target, self.machine or choices.machine, pairs)
 
 
-def has_gpu(facts: Mapping[str, Any]) -> bool:
+def gpu_names(facts: Mapping[str, Any]) -> list[str]:
+    """The names of the host's GPUs, one each."""
     gpu = facts.get("gpu")
-    return isinstance(gpu, Mapping) and gpu.get("status") == "ok" and bool(gpu.get("gpus"))
+    if not isinstance(gpu, Mapping) or gpu.get("status") != "ok":
+        return []
+    return [str(card.get("name") or "") for card in gpu.get("gpus") or [] if isinstance(card, Mapping)]
 
 
 async def gathered(talk: Talk, judged: Judged) -> tuple[RunSpec, dict[str, Any]]:
     """The spec to judge for and the light facts: one round trip, and one more where the host turns out to have GPUs."""
-    spec = judged.spec(talk.place.workspace, gpu=False)
+    spec = judged.spec(talk.place.workspace, ())
     facts = await talk.container.facts(wants(spec, spec.workspace))
-    if not judged.machine and has_gpu(facts):
-        better = judged.spec(talk.place.workspace, gpu=True)
+    if not judged.machine and (names := gpu_names(facts)):
+        better = judged.spec(talk.place.workspace, names)
         if better.machine != spec.machine:
             return better, await talk.container.facts(wants(better, better.workspace))
     return spec, facts
@@ -86,6 +90,28 @@ async def _deep(talk: Talk, spec: RunSpec, facts: dict[str, Any]) -> None:
             talk.aside(f"◌ {one_line(line.section, 80)}…{most}")
         elif line.text:
             talk.aside(f"▲ {one_line(line.text)}")
+
+
+def without_python(host: str, error: NoPython, now: float) -> Report:
+    """The report of a host that has no Python for the helper: what a shell sees of it, and the next step."""
+    seen = error.probe
+    evidence = f"{error.text} Found: {', '.join(error.found) or 'none'}."
+    why = "Without it there is no helper and no run."
+    checks = [
+        Check(id="host.seen", group="host", status="ok", title="Host", evidence=host_words(seen.host) or "answers"),
+        Check(
+            id="python.helper", group="python", status="fail", title="Python", evidence=one_line(evidence), why=why,
+            remedy=one_line(error.remedy),
+        ),
+    ]  # fmt: skip
+    for disk in seen.disks:
+        words = disk_warning(disk)
+        free = f"{bytes_label(disk.free_bytes)} free of {bytes_label(disk.total_bytes)}" + (f"; {words}" if words else "")
+        where = one_line(disk.mount or disk.path, 200)
+        status: Status = "warn" if words else "ok"
+        checks.append(Check(id=f"disk.seen:{where}", group="disk", status=status, title=f"Disk {where}", evidence=free))
+    checks.sort(key=lambda check: GROUPS.index(check.group))
+    return concluded(checks, host=host, as_of=now, deep=False, about={})
 
 
 def section_line(talk: Talk, spec: RunSpec, section: str, value: Mapping[str, Any], elapsed_s: float) -> str:

@@ -2,7 +2,7 @@
 
     eagle3-tui HOST                 open the console on a host (what one would give ssh)
     eagle3-tui --local              the same on this machine
-    eagle3-tui check|launch|runs|watch|stop HOST …
+    eagle3-tui check|launch|resume|runs|watch|stop|support HOST …
 
 Importing this loads neither Textual nor an SSH library; each command loads what it needs.
 """
@@ -33,6 +33,10 @@ RunWords = Annotated[list[str] | None, WITH_RUN]
 Local = Annotated[bool, typer.Option("--local", help="this machine as the container, through an SSH server on loopback")]
 Workspace = Annotated[str, typer.Option(help="folder in the container that holds the runs")]
 Python = Annotated[str, typer.Option(help="interpreter in the container for the helper, and for runs that name none")]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option("--secret", metavar="NAME", help="variable that the worker gets, by name; taken from this environment or asked"),
+]
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead of words")]
 
 
@@ -42,7 +46,6 @@ LEAST_COLUMNS, LEAST_ROWS = 40, 12
 """The smallest picture in which a screen can be told."""
 
 ELSEWHERE = {
-    "resume": "press r on the Run screen, or use `eagle3 resume` in the container",
     "fork": "press 3 in the console, change a field and launch; it is a new run",
     "spec": "press 3 in the console to see what a launch would do, or use `eagle3 spec` in the container",
     "status": "use `eagle3-tui watch`, or `eagle3 status` in the container",
@@ -113,6 +116,7 @@ def launch(
     machine: Annotated[str, typer.Option(help="machine preset; by what the host has where left out")] = "",
     overrides: Annotated[list[str] | None, typer.Option("--set", help="field=value, such as train.max_steps=200")] = None,
     run_id: Annotated[str, typer.Option(help="id of the run; asking again under the same id never starts a second")] = "",
+    secret: Secrets = None,
     watch: Annotated[bool, typer.Option("--watch", help="watch it to its end")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="launch although the host is not ready")] = False,
     json: Json = False,
@@ -120,8 +124,43 @@ def launch(
     from tui import oneshot
 
     host, _ = place(words, local)
-    wanted = oneshot.Wanted(size, target, machine, tuple(overrides or ()), run_id, watch, anyway)
+    wanted = oneshot.Wanted(
+        size, target, machine, tuple(overrides or ()), run_id, watch, anyway=anyway, secrets=secret_values(secret)
+    )
     raise typer.Exit(oneshot.go(oneshot.Place(host, local, workspace, python or None), json, oneshot.launch, wanted))
+
+
+@app.command(help="Go on with a run that was stopped, failed or was lost; finished stages are kept.")
+def resume(
+    words: RunWords = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    secret: Secrets = None,
+    watch: Annotated[bool, typer.Option("--watch", help="watch it to its end")] = False, json: Json = False,
+) -> None:  # fmt: skip
+    from tui import oneshot, questions
+
+    host, rest = place(words, local, ["RUN_ID"])
+    if not rest:
+        raise Usage("Say which run to resume; `runs` lists them.")
+    where = oneshot.Place(host, local, workspace, python or None)
+    values = secret_values(secret)
+    raise typer.Exit(oneshot.go(where, json, oneshot.resume, rest[0], values, questions.secret_value(), watch))
+
+
+@app.command(help="Write a redacted bundle about a run, for a bug report: records, ends of logs, facts of the host.")
+def support(
+    words: RunWords = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    out: Annotated[str, typer.Option(help="file to write; support-RUN_ID.tar.gz where left out")] = "", json: Json = False,
+) -> None:  # fmt: skip
+    from tui import oneshot
+    from tui.support import support as write
+
+    host, rest = place(words, local, ["RUN_ID"])
+    if not rest:
+        raise Usage("Say which run the report is about; `runs` lists them.")
+    path = Path(out or f"support-{rest[0]}.tar.gz")
+    if not path.parent.is_dir():
+        raise Usage(f"The folder {path.parent} for the bundle does not exist.")
+    raise typer.Exit(oneshot.go(oneshot.Place(host, local, workspace, python or None), json, write, rest[0], path))
 
 
 @app.command(help="List the runs of the workspace.")
@@ -187,6 +226,19 @@ def picture(
         take(host, Path(out), local=local, workspace=workspace, python=python or None, run_id=run_id, screen=screen,
              size=(int(columns), int(rows)))
     )  # fmt: skip
+
+
+def secret_values(words: Sequence[str] | None) -> dict[str, str]:
+    """The values of ``--secret NAME``, before anything connects. Raises Usage."""
+    import asyncio
+
+    from tui.questions import secret_value
+    from tui.run_secrets import SecretError, names_of, values_of
+
+    try:
+        return asyncio.run(values_of(names_of(words or ()), secret_value()))
+    except SecretError as error:
+        raise Usage(str(error)) from error
 
 
 def open_streams() -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from eagle3.core.presets import SpecError
 from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS
 from eagle3.core.spec import RunSpec
-from tui import plan
-from tui.formats import age_label, count_label, duration_label, one_line
+from remote.ask import SecretQuestion
+from tui import messages, plan
+from tui.formats import age_label, duration_label, one_line
+from tui.login import ask_secret
 from tui.readiness import RED_S, Readiness
+from tui.run_secrets import SecretError, values_of
 from tui.screens.confirm import Choice, Confirm
-from tui.state import Console
 from tui.themes.palette import CHECK_COLOURS, MUTED, WARN
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ class Wanted:
 
     spec: RunSpec
     run_id: str
+    secret_names: tuple[str, ...] = ()
 
 
 class Launching:
@@ -62,13 +65,15 @@ class Launching:
             app.tell(f"{app.console_state.launching} is being launched; wait for its answer.", "warning")
             return
         try:
-            spec = plan.resolve(choices)
+            spec = plan.launchable(choices)
         except SpecError as error:
             app.clear_notifications()  # the same note twice would cover what it is about
-            if not app.form_in_front():  # there the problem stands in red already
+            # Where the form is in front, what cannot be resolved stands there in red already.
+            if not app.form_in_front() or plan.resolves(choices):
                 app.tell(f"{error} Press 3 to mend it.", "error")
             return
         run_id = plan.new_run_id(spec.size, app.clock())
+        names = plan.secret_names(choices)
         view = app.checking.view(spec)
         if view.due(app.clock()):
             app.checking.ask(view)
@@ -79,14 +84,14 @@ class Launching:
         def answered(answer: str | None) -> None:
             if answer and not app.console_state.launching:
                 app.console_state.launching = run_id
-                self._waiting = Wanted(spec, run_id)
+                self._waiting = Wanted(spec, run_id, tuple(names))
                 asked_s = app.clock() - (view.asked_at or 0.0)
                 if view.due(app.clock()) and asked_s > RED_S:
                     app.checking.ask(view)  # the question has stood for long
                 self.checked(spec.hash)
                 app.present()
 
-        rows = launch_rows(app.console_state, spec, run_id)
+        rows = plan.launch_rows(app.console_state, spec, run_id, names)
         app.ask_once(Confirm(f"Launch the {spec.size}?", rows, buttons, note, live), answered)
 
     def checked(self, spec_hash: str) -> None:
@@ -105,9 +110,22 @@ class Launching:
             self._ask_anyway(wanted, view)
 
     def _go(self, wanted: Wanted, view: Readiness) -> None:
-        self._app.session.move(wanted.spec.workspace)
         report = view.report.model_dump(mode="json") if view.report else None
-        self._app.session.launch(wanted.spec, wanted.run_id, report=report)
+        self._app.run_worker(self._launch(wanted, report))
+
+    async def _launch(self, wanted: Wanted, report: dict[str, Any] | None) -> None:
+        """Ask for the secrets that this environment lacks, then launch."""
+
+        async def ask(name: str) -> str | None:
+            return await ask_secret(self._app, SecretQuestion(self._app.console_state.host, name, run_id=wanted.run_id))
+
+        try:
+            secrets = await values_of(wanted.secret_names, ask)
+        except SecretError as error:
+            self._app.post_message(messages.AskFailed(f"Launching {wanted.run_id}", str(error)))
+            return
+        self._app.session.move(wanted.spec.workspace)
+        self._app.session.launch(wanted.spec, wanted.run_id, secrets, report=report)
 
     def _ask_anyway(self, wanted: Wanted, view: Readiness) -> None:
         app = self._app
@@ -186,19 +204,3 @@ def against(view: Readiness) -> list[tuple[str, str]]:
     return (
         [*rows, ("…", f"{len(failing) - NAMED} more")] if len(failing) > NAMED else rows or [("Check", "nothing was looked at")]
     )
-
-
-def launch_rows(console: Console, spec: RunSpec, run_id: str) -> list[tuple[str, str]]:
-    """What a confirmation of a launch shows."""
-    return [
-        ("Host", console.host),
-        ("Target", f"{spec.target.name} on machine {spec.machine}"),
-        (
-            "Size",
-            f"{spec.size}: {count_label(spec.data.train_prompts)} prompts to train on, {spec.data.heldout_prompts} held out",
-        ),
-        ("Training", f"{count_label(spec.train.max_steps)} steps, vocabulary {count_label(spec.vocabulary.size)}"),
-        ("Workspace", spec.workspace),
-        ("Disk", plan.disk_line(console.probe.value, spec)),
-        ("Run", run_id),
-    ]

@@ -22,12 +22,17 @@ def login_questions(app: App[Any]) -> Ask:
         return bool(await _answer(app, Confirm("A host that is not known yet", rows, buttons, note)))
 
     async def secret(question: SecretQuestion) -> str | None:
-        from tui.screens.secret import Secret
-
-        answer: str | None = await _answer(app, Secret(question.host, question.prompt, question.echo))
-        return answer
+        return await ask_secret(app, question)
 
     return Ask(host_key=host_key, secret=secret)
+
+
+async def ask_secret(app: App[Any], question: SecretQuestion) -> str | None:
+    """Ask for a password, a code, or a run's secret, without echo; None where the question was cancelled."""
+    from tui.screens.secret import Secret
+
+    answer: str | None = await _answer(app, Secret(question))
+    return answer
 
 
 async def _answer(app: App[Any], screen: Screen[Any]) -> Any:

@@ -29,6 +29,14 @@ class ProbeArrived(Message):
         self.probe, self.at = probe, at
 
 
+class BareProbeArrived(Message):
+    """What a shell sees of a container without a usable Python: no runs, no helper."""
+
+    def __init__(self, probe: Probe, at: float) -> None:
+        super().__init__()
+        self.probe, self.at = probe, at
+
+
 class ProbeFailed(Message):
     """The container did not answer, in one sentence."""
 

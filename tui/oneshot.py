@@ -8,20 +8,24 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from eagle3.core.estimate import estimate
 from eagle3.core.presets import SpecError
-from eagle3.core.records import Result, RunSummary
+from eagle3.core.readiness.words import lines
+from eagle3.core.records import LIVE_STATES, Result, RunSummary
+from eagle3.core.spec import RunSpec
 from eagle3.core.wording import result_of
-from remote.errors import EXIT_CODES, ContainerError, LinkError
+from remote.errors import EXIT_CODES, ContainerError, LinkError, NoPython
 from tui import plan
-from tui.check_command import Judged, gathered, refuse_red, report_of
+from tui.check_command import Judged, check, gathered, refuse_red, report_of, without_python
 from tui.connect import connector
 from tui.formats import age_label, duration_label, number_label, one_line, rate_label, share, state_label
 from tui.ports import ContainerPort, LinkView, RunNewsView, StopMode
 from tui.questions import on_terminal
+from tui.run_secrets import AskValue, SecretError, started_with, values_of
 from tui.state import Console, RunView
 
 
@@ -50,6 +54,8 @@ class Wanted:
     run_id: str
     watch: bool
     anyway: bool = False
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Name → value; the values are for the worker's environment alone."""
 
 
 @dataclass
@@ -100,9 +106,15 @@ def go(place: Place, as_json: bool, command: Command, *args: Any) -> int:
         return asyncio.run(_go(place, as_json, command, *args))
     except LinkError as error:
         return _fail(as_json, EXIT_CODES[error.kind], error.kind, error.text, "")
+    except NoPython as error:
+        if command is check:
+            found = without_python(place.name, error, time.time())
+            _print(found.model_dump_json() if as_json else "\n".join(lines(found)))
+            return 1
+        return _fail(as_json, 1, error.code, error.text, error.remedy)
     except ContainerError as error:
         return _fail(as_json, 2 if error.code == "usage" else 1, error.code, error.text, error.remedy)
-    except SpecError as error:
+    except (SpecError, SecretError) as error:
         return _fail(as_json, 2, "usage", str(error), "")
     except Unwritable as error:
         # What Python has not written yet would fail again, loudly, when it ends.
@@ -141,15 +153,47 @@ async def launch(talk: Talk, wanted: Wanted) -> int:
     unless ``wanted.anyway``."""
     judged = Judged(wanted.size, wanted.target, wanted.machine, wanted.overrides)
     spec, facts = await gathered(talk, judged)
+    if problems := estimate(spec).problems:
+        raise SpecError(problems[0])
     run_id = wanted.run_id or plan.new_run_id(spec.size, time.time())
     report = report_of(talk, spec, facts, deep=False)
     # Asking again under an id that is there starts nothing, so nothing has to be ready for it.
     known = bool(wanted.run_id) and run_id in {run.run_id for run in await talk.container.runs()}
     if not known:
         refuse_red(talk, spec, report, anyway=wanted.anyway)
-    ack = await talk.container.launch(spec, run_id, getpass.getuser(), report=report.model_dump(mode="json"))
+    ack = await talk.container.launch(
+        spec, run_id, getpass.getuser(), report=report.model_dump(mode="json"), secret_env=wanted.secrets
+    )
     words = f"{'Found' if ack.get('already') else 'Launched'} {run_id} on {talk.place.name}; it goes on by itself."
     if wanted.watch:
+        talk.note(words)
+        return await watch(talk, run_id, 5.0)
+    talk.say(words, ack)
+    return 0
+
+
+async def resume(talk: Talk, run_id: str, secrets: Mapping[str, str], ask: AskValue | None, to_end: bool) -> int:
+    """Start the next attempt of a run that has ended, under the spec that it has; with ``to_end`` follow it."""
+    files = await talk.container.read_text(run_id, "spec.toml", "launch.json")
+    state = next((run.state for run in await talk.container.runs() if run.run_id == run_id), "unknown")
+    if state == "finished":
+        raise ContainerError("usage", f"{run_id} has finished, so there is nothing to resume.", "Launch a new run to go further.")
+    try:
+        spec = RunSpec.from_toml(files["spec.toml"] or "")
+    except ValueError as error:
+        raise ContainerError("failed", f"The spec.toml of {run_id} cannot be read by this console.", "", str(error)) from error
+    missing = [name for name in started_with(files["launch.json"]) if name not in secrets] if state not in LIVE_STATES else []
+    if missing and ask is None:
+        options = " ".join(f"--secret {name}" for name in missing)
+        text = f"{run_id} was launched with secrets that no file keeps: {', '.join(missing)}."
+        raise ContainerError("usage", text, f"Resume it with {options}.")
+    # An empty environment: the container's word is no leave to send it variables of ours.
+    given = {**secrets, **await values_of(missing, ask, {})}
+    ack = await talk.container.launch(spec, run_id, getpass.getuser(), True, secret_env=given)
+    words = (
+        f"{run_id} {'goes on already' if ack.get('already') else 'goes on'} on {talk.place.name}, attempt {ack.get('attempt')}."
+    )
+    if to_end:
         talk.note(words)
         return await watch(talk, run_id, 5.0)
     talk.say(words, ack)

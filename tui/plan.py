@@ -5,18 +5,22 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from eagle3.core import presets
+from eagle3.core.estimate import estimate
 from eagle3.core.presets import SpecError
 from eagle3.core.records import Disk, Probe
 from eagle3.core.spec import RunSpec
-from tui.formats import bytes_label, count_label
+from tui.formats import bytes_label, count_label, duration_label
+from tui.run_secrets import SecretError, names_of
+from tui.state import Console
 
 DEFAULT_WORKSPACE = "~/eagle3"
-SIZES = ("smoke", "pilot")
+DEFAULT_TARGET = "smollm2-135m"
+SIZES = ("smoke", "pilot", "full")
 ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
@@ -33,6 +37,7 @@ class Choices:
     train_prompts: str = ""
     max_steps: str = ""
     more: str = ""
+    secrets: str = ""
 
     def with_size(self, size: str) -> Choices:
         """The same choices for another size. Numbers typed for one size do not carry over to another."""
@@ -41,22 +46,30 @@ class Choices:
 
 def first_choices(workspace: str = "", worker_python: str = "") -> Choices:
     """The choices before anybody chose."""
-    return Choices(target=presets.names("target")[0], machine=_machine("cpu"), workspace=workspace, worker_python=worker_python)
+    return Choices(target=DEFAULT_TARGET, machine=_machine("cpu"), workspace=workspace, worker_python=worker_python)
 
 
 def for_machine(choices: Choices, probe: Probe | None) -> Choices:
     """The choices with the machine preset that fits what the probe saw, where there is one."""
-    return for_gpu(choices, probe is not None and probe.gpu.status == "ok" and bool(probe.gpu.gpus))
+    seen = [gpu.name for gpu in probe.gpu.gpus] if probe is not None and probe.gpu.status == "ok" else []
+    return for_gpus(choices, seen)
 
 
-def for_gpu(choices: Choices, gpu: bool) -> Choices:
-    """The choices with the first machine preset for a host with or without a GPU, where there is one."""
-    return replace(choices, machine=_machine("gpu" if gpu else "cpu") or choices.machine)
+def for_gpus(choices: Choices, names: Sequence[str]) -> Choices:
+    """The choices with the machine preset that fits a host with GPUs of these names, or without any."""
+    return replace(choices, machine=_machine("gpu" if names else "cpu", names) or choices.machine)
 
 
-def _machine(kind: str) -> str:
-    fitting = [name for name in presets.names("machine") if presets.load("machine", name).get("kind") == kind]
-    return fitting[0] if fitting else ""
+def _machine(kind: str, gpu_names: Sequence[str] = ()) -> str:
+    """The machine preset of a kind whose GPUs have the names seen; where none has, the first one of the kind."""
+    fitting = {name: presets.load("machine", name) for name in presets.names("machine")}
+    fitting = {name: table for name, table in fitting.items() if table.get("kind") == kind}
+    named = [
+        name
+        for name, table in fitting.items()
+        if gpu_names and all(str(table.get("hardware", {}).get("gpu_name", "?")) in seen for seen in gpu_names)
+    ]
+    return next(iter([*named, *fitting]), "")
 
 
 def overrides(choices: Choices) -> dict[str, Any]:
@@ -89,9 +102,35 @@ def _container_path(label: str, text: str, also: str = "") -> str:
     raise SpecError(f"{label}: '{text}' is a path in the container, so it must begin with / or ~/.")
 
 
+def secret_names(choices: Choices) -> list[str]:
+    """The variables that the worker is to get, by name. Raises SpecError in one sentence."""
+    try:
+        return names_of(choices.secrets.replace(",", " ").split())
+    except SecretError as error:
+        raise SpecError(str(error)) from error
+
+
 def resolve(choices: Choices) -> RunSpec:
-    """The spec of the choices. Raises SpecError in one sentence."""
+    """The spec of the choices, in which no secret stands. Raises SpecError in one sentence."""
+    secret_names(choices)
     return presets.resolve(choices.size, choices.target, choices.machine, overrides(choices))
+
+
+def resolves(choices: Choices) -> bool:
+    """Whether the choices make a spec at all."""
+    try:
+        resolve(choices)
+    except SpecError:
+        return False
+    return True
+
+
+def launchable(choices: Choices) -> RunSpec:
+    """The spec of the choices, as one that a run can be started with. Raises SpecError in one sentence."""
+    spec = resolve(choices)
+    if problems := estimate(spec).problems:
+        raise SpecError(problems[0])
+    return spec
 
 
 def steps(spec: RunSpec) -> list[tuple[str, str]]:
@@ -119,13 +158,24 @@ def workspace_disk(probe: Probe | None, workspace: str) -> Disk | None:
 
 
 def disk_line(probe: Probe | None, spec: RunSpec) -> str:
-    """Free space where the run would write, and the floor that it keeps."""
-    disk = workspace_disk(probe, spec.workspace)
+    """What the run needs where it would write, what is free there, and the floor that it keeps."""
+    disk, needed = workspace_disk(probe, spec.workspace), estimate(spec).peak_bytes
+    needs = f"needs {bytes_label(needed)}"
     if disk is None or disk.free_bytes is None:
-        return f"unknown; the run keeps {bytes_label(spec.disk_floor_bytes)} free"
-    low = " — not enough" if disk.free_bytes <= spec.disk_floor_bytes else ""
+        return f"{needs}; free space unknown; the run keeps {bytes_label(spec.disk_floor_bytes)} free"
+    low = " — not enough" if disk.free_bytes - needed < spec.disk_floor_bytes else ""
     where = disk.mount or disk.path
-    return f"{bytes_label(disk.free_bytes)} free on {where}; the run keeps {bytes_label(spec.disk_floor_bytes)} free{low}"
+    return f"{needs}, {bytes_label(disk.free_bytes)} free on {where}; keeps {bytes_label(spec.disk_floor_bytes)} free{low}"
+
+
+def time_line(spec: RunSpec) -> str:
+    """The expected time, its longest stages, and how sure that is: the weakest of the rates that it follows from."""
+    found = estimate(spec)
+    longest = sorted((stage for stage in found.stages if stage.rate), key=lambda stage: -stage.seconds)[:2]
+    sources = [stage.rate_source for stage in longest]
+    known = next(source for source in ("derived", "reported", "measured") if source in sources)
+    parts = ", ".join(f"{stage.stage} {duration_label(stage.seconds)}" for stage in longest)
+    return f"about {duration_label(found.seconds)} ({parts}; rates {known})"
 
 
 def new_run_id(size: str, now: float, pick: Callable[[str], str] = random.choice) -> str:
@@ -133,3 +183,22 @@ def new_run_id(size: str, now: float, pick: Callable[[str], str] = random.choice
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
     name = re.sub(r"[^a-z0-9-]+", "-", size.lower()).strip("-") or "run"
     return f"{name}-{stamp}-{''.join(pick(ALPHABET) for _ in range(4))}"
+
+
+def launch_rows(console: Console, spec: RunSpec, run_id: str, secret_names: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """What a confirmation of a launch shows."""
+    secrets = [("Secrets", ", ".join(secret_names))] if secret_names else []
+    return [
+        ("Host", console.host),
+        ("Target", f"{spec.target.name} on machine {spec.machine}"),
+        (
+            "Size",
+            f"{spec.size}: {count_label(spec.data.train_prompts)} prompts to train on, {spec.data.heldout_prompts} held out",
+        ),
+        ("Training", f"{count_label(spec.train.max_steps)} steps, vocabulary {count_label(spec.vocabulary.size)}"),
+        ("Workspace", spec.workspace),
+        ("Disk", disk_line(console.probe.value, spec)),
+        ("Time", time_line(spec)),
+        *secrets,
+        ("Run", run_id),
+    ]

@@ -8,7 +8,7 @@ import getpass
 import sys
 import termios
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
 from tui.formats import one_line
@@ -29,6 +29,17 @@ async def _host_key(question: HostKeyQuestion) -> bool:
 async def _secret(question: SecretQuestion) -> str | None:
     prompt = f"{one_line(question.host)}: {one_line(question.prompt)} "
     return await _asked(lambda: _line(prompt) if question.echo else getpass.getpass(prompt))
+
+
+def secret_value() -> Callable[[str], Awaitable[str | None]] | None:
+    """Asks for a run's secret by its name, without echo; None where there is no terminal."""
+    if not sys.stdin.isatty():
+        return None
+
+    async def ask(name: str) -> str | None:
+        return await _asked(lambda: getpass.getpass(f"Value of {one_line(name)} for the run (not shown): "))
+
+    return ask
 
 
 def _line(prompt: str) -> str:

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from textual.message import Message
 
 from eagle3.core.records import LogFile, LogPage, LogSearch
 from eagle3.core.spec import RunSpec
-from remote.ask import Ask
-from remote.errors import ContainerError, LinkError
+from remote.ask import Ask, SecretQuestion
+from remote.errors import ContainerError, LinkError, NoPython
 from tui import messages
 from tui.formats import one_line
 from tui.ports import Connect, ContainerPort, LinkView, StopMode
 from tui.readiness_calls import ReadinessCalls, sentence
 from tui.reading import LogAsk
+from tui.run_secrets import SecretError, started_with, values_of
 from tui.state import LinkState, RunView
 
 FOLLOW_S = 1.0
@@ -60,6 +61,8 @@ class Session(ReadinessCalls):
         self._opened = asyncio.Event()
         self._wake = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._secrets: dict[str, dict[str, str]] = {}
+        """Of each run launched or resumed here: name → value. In memory only, so that a resume need not ask again."""
 
     def start(self) -> None:
         """Connect, and go on probing for as long as the console lives."""
@@ -95,9 +98,12 @@ class Session(ReadinessCalls):
         """Follow this run, and no other."""
         self._spawn("Following the run", self._follow(run_id))
 
-    def launch(self, spec: RunSpec, run_id: str, *, report: dict[str, Any] | None = None) -> None:
+    def launch(
+        self, spec: RunSpec, run_id: str, secrets: Mapping[str, str] | None = None, *, report: dict[str, Any] | None = None
+    ) -> None:
         """Launch; the run keeps ``report``, the readiness that it was started under. ``run_id`` makes asking again harmless,
-        so a broken link is waited out and asked again."""
+        so a broken link is waited out and asked again. ``secrets`` go into the worker's environment."""
+        self._secrets[run_id] = dict(secrets or {})
         self._change("Launching", self._launch(spec, run_id, False, report))
 
     def resume(self, run_id: str) -> None:
@@ -178,6 +184,8 @@ class Session(ReadinessCalls):
         try:
             await self._container.open(persist=True)
         except (LinkError, ContainerError) as error:
+            if isinstance(error, NoPython):
+                self._post(messages.BareProbeArrived(error.probe, self._clock()))
             self._post(messages.ProbeFailed(sentence(error)))
         self._opened.set()
         while True:
@@ -266,7 +274,8 @@ class Session(ReadinessCalls):
         what = f"{'Resuming' if resume else 'Launching'} {run_id}"
         for tries in range(LAUNCH_TRIES):
             try:
-                ack = await container.launch(spec, run_id, self._actor, resume=resume, report=report)
+                secrets = self._secrets.get(run_id, {})
+                ack = await container.launch(spec, run_id, self._actor, resume=resume, report=report, secret_env=secrets)
             except LinkError as error:
                 if error.kind == "refused" or tries == LAUNCH_TRIES - 1:
                     self._post(messages.AskFailed(what, sentence(error)))
@@ -286,14 +295,27 @@ class Session(ReadinessCalls):
         container = await self._ready()
         what = f"Resuming {run_id}"
         try:
-            text = (await container.read_text(run_id, "spec.toml"))["spec.toml"]
-            spec = RunSpec.from_toml(text or "")
+            files = await container.read_text(run_id, "spec.toml", "launch.json")
+            spec = RunSpec.from_toml(files["spec.toml"] or "")
+            await self._ask_for_secrets(run_id, started_with(files["launch.json"]))
+        except SecretError as error:
+            self._post(messages.AskFailed(what, str(error)))
         except (LinkError, ContainerError) as error:
             self._post(messages.AskFailed(what, sentence(error)))
         except ValueError as error:
             self._post(messages.AskFailed(what, one_line(f"its spec.toml cannot be read by this console ({error}).", 300)))
         else:
             await self._launch(spec, run_id, True)
+
+    async def _ask_for_secrets(self, run_id: str, names: Sequence[str]) -> None:
+        """Have the values of ``names``: those of its launch here, and the others as a person types them. The names come from
+        the container, so this environment is not looked at."""
+
+        async def ask(name: str) -> str | None:
+            return await self._ask.secret(SecretQuestion("", name, run_id=run_id)) if self._ask.secret else None
+
+        known = self._secrets.get(run_id, {})
+        self._secrets[run_id] = {**known, **await values_of([name for name in names if name not in known], ask, {})}
 
     async def _stop(self, run_id: str, mode: StopMode) -> None:
         container = await self._ready()

@@ -192,6 +192,8 @@ class Console:
     probe: Known[Probe | None] = field(default_factory=lambda: Known(None))
     history: History = field(default_factory=History)
     runs: dict[str, Known[RunSummary]] = field(default_factory=dict)
+    runs_known: bool = False
+    """Whether the host has said which runs there are; not so where only a shell could be asked."""
     open_run: RunView | None = None
     since: str = ""
     """What happened while nobody looked, until it is dismissed."""
@@ -213,9 +215,14 @@ class Console:
         """A probe names every run of the workspace: what it does not name is gone."""
         self.probe = Known(probe, at)
         self.history.take(probe)
-        self.runs = {run.run_id: Known(run, at) for run in probe.runs}
+        self.take_runs(probe.runs, at)
+
+    def take_bare(self, probe: Probe, at: float) -> None:
+        """What a shell saw of a host without a usable Python. It cannot see runs, so what was known of them stays."""
+        self.probe = Known(probe, at)
 
     def take_runs(self, runs: Iterable[RunSummary], at: float) -> None:
+        self.runs_known = True
         self.runs = {run.run_id: Known(run, at) for run in runs}
 
     def remember(self, runs: Iterable[tuple[RunSummary, float]]) -> None:

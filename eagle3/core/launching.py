@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from eagle3.core.estimate import estimate
 from eagle3.core.spec import STAGES, RunSpec
 
 
@@ -24,6 +25,7 @@ def launch_request(spec: RunSpec, *, default_python: str, pythonpath: str) -> di
     ``default_python`` runs the worker where the spec names none; ``pythonpath`` is the folder from which it imports
     ``eagle3`` (empty where the interpreter has it installed).
     """
+    need = estimate(spec).needs[0]
     return {
         "v": 1,
         "argv": [spec.worker_python or default_python, "-m", "eagle3", "work", "{run_dir}"],
@@ -31,7 +33,16 @@ def launch_request(spec: RunSpec, *, default_python: str, pythonpath: str) -> di
         "pythonpath": pythonpath,
         "grace_s": spec.grace_s,
         "group": spec.group,
+        "services": [service.model_dump() for service in spec.services],
+        "device": spec.device,
+        "share_device": spec.share_device,
+        "time_limit_s": spec.time_limit_s or None,
         "label": {"size": spec.size, "target": spec.target.name, "machine": spec.machine},
         "stage_names": list(STAGES),
         "spec_hash": spec.hash,
+        # What the runner holds against the disk before anything is made.
+        "needs": {"bytes": need.bytes, "inodes": need.inodes, "what": need.what, "keeps_bytes": spec.disk_floor_bytes},
+        "disk_floor_bytes": spec.disk_floor_bytes,
+        "log_limit_bytes": spec.log_limit_bytes,
+        "hooks": spec.alerts.model_dump() if spec.alerts.wanted else None,
     }

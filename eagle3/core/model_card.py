@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eagle3.core.serving import server_arguments
 from eagle3.core.spec import RunSpec
 
 FOLDER = "export"
@@ -41,6 +42,9 @@ def render(
 
 def hub_id(spec: RunSpec) -> str | None:
     """The target's hub id; None where the model is a folder of this machine."""
+    scheme, _, where = spec.target.source.partition(":")
+    if scheme == "hub" and "{cache}" in spec.target.model:
+        return where.partition("@")[0]
     model = spec.target.model
     return None if model.startswith(("/", "~", ".", "{cache}")) else model
 
@@ -56,7 +60,7 @@ def serve_command(spec: RunSpec, target: str) -> str:
     words = [
         "python", "-m", "vllm.entrypoints.openai.api_server", "--model", target, "--dtype", spec.target.dtype,
         "--max-model-len", str(spec.target.max_model_len),
-        *(["--trust-remote-code"] if spec.target.trust_remote_code else []), *spec.server.args,
+        *server_arguments(spec),
         "--speculative_config", json.dumps(config),
     ]  # fmt: skip
     environment = [f"{name}={shlex.quote(value)}" for name, value in sorted(spec.server.env.items())]

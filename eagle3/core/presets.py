@@ -1,8 +1,9 @@
 """Presets: small TOML files for sizes, targets and machines, merged to a RunSpec.
 
-Order, later wins: machine < size < size for that kind of machine < overrides. A size file holds a
+Order, later wins: machine < size < size for that kind of machine < the target's ``[run]`` < overrides. A size file holds a
 ``[base]`` table for every machine, or one table per machine kind (``[cpu]``, ``[gpu]``): "pilot" means other numbers on
-two cores than on eight GPUs, and porting a run is changing the machine's name.
+two cores than on eight GPUs, and porting a run is changing the machine's name. A target's ``[run]`` table holds what only this
+model needs of a run, such as a longer time to load.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from eagle3.core.spec import RunSpec
 
@@ -50,8 +51,11 @@ def resolve(size: str, target: str, machine: str, overrides: Mapping[str, Any] |
     size_table = load("size", size)
     if "base" not in size_table and machine_kind not in size_table:
         raise SpecError(f"The size '{size}' has no numbers for a machine of kind '{machine_kind}'; choose another size.")
-    merged: dict[str, Any] = {"size": size, "machine": machine, "target": {"name": target, **load("target", target)}}
-    for table in (machine_table, size_table.get("base", {}), size_table.get(machine_kind, {})):
+    target_table = load("target", target)
+    of_the_target = target_table.pop("run", {})
+    merged: dict[str, Any] = {"size": size, "machine": machine, "target": {"name": target, **target_table}}
+    merged["hardware"] = {"kind": machine_kind}
+    for table in (machine_table, size_table.get("base", {}), size_table.get(machine_kind, {}), of_the_target):
         _merge(merged, table)
     for key, value in (overrides or {}).items():
         _set(merged, key, value)
@@ -59,6 +63,39 @@ def resolve(size: str, target: str, machine: str, overrides: Mapping[str, Any] |
         return RunSpec.model_validate(merged)
     except ValidationError as error:
         raise SpecError(explain(error)) from error
+
+
+def override(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
+    """A spec with some fields (dotted keys) changed. Raises SpecError as ``resolve`` does."""
+    table = spec.model_dump()
+    for key, value in changes.items():
+        _set(table, key, value)
+    try:
+        return RunSpec.model_validate(table)
+    except ValidationError as error:
+        raise SpecError(explain(error)) from error
+
+
+def flat(spec: RunSpec) -> dict[str, Any]:
+    """Every field by its dotted name; free tables (environments) are one field each."""
+    found: dict[str, Any] = {}
+
+    def walk(part: BaseModel, prefix: str) -> None:
+        for name in type(part).model_fields:
+            value = getattr(part, name)
+            if isinstance(value, BaseModel):
+                walk(value, f"{prefix}{name}.")
+            else:
+                found[f"{prefix}{name}"] = value
+
+    walk(spec, "")
+    return found
+
+
+def difference(one: RunSpec, other: RunSpec) -> dict[str, tuple[Any, Any]]:
+    """The fields in which two specs differ: dotted name → the value in each."""
+    left, right = flat(one), flat(other)
+    return {name: (left[name], right[name]) for name in left if left[name] != right[name]}
 
 
 def parse_override(text: str) -> tuple[str, Any]:

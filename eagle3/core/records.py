@@ -87,6 +87,19 @@ class StageRecord(Record):
     t: float = 0.0
 
 
+class YieldedService(Record):
+    """A service that a run had stopped, with whose consent. ``state``: stopped, restored, running already (somebody else
+    has started it), failed (to start again; ``text`` says why), or handed over (to a later attempt)."""
+
+    name: str
+    state: str = "stopped"
+    text: str = ""
+    consented_by: str = ""
+    consent: str = ""
+    attempt: int = 1
+    t: float | None = None
+
+
 class RunSummary(Record):
     """One run as the runner derives it from its directory (verbs ``list``, ``probe``, ``read``)."""
 
@@ -104,9 +117,12 @@ class RunSummary(Record):
     exit_signal: int | None = None
     stop_mode: str | None = None
     stop_by: str | None = None
+    paused_by: str | None = None
+    paused_at: float | None = Field(None, description="since when an operator has paused it, Unix seconds")
     last_row_age_s: float | None = None
     progress: Progress | None = None
     stages: dict[str, float] = Field(default_factory=dict, description="finished stages and their seconds")
+    services: list[YieldedService] = Field(default_factory=list)
     now: float = 0.0
 
 
@@ -119,6 +135,14 @@ class Gpu(Record):
     utilization_pct: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None
+    power_limit_w: float | None = None
+    ecc_uncorrected: int | None = Field(None, description="volatile: since the driver was loaded")
+    ecc_corrected: int | None = None
+    remap_pending: bool | None = Field(None, description="rows of memory wait to be remapped; a reset of the GPU does it")
+    remap_failed: bool | None = None
+    retired_pending: bool | None = Field(None, description="pages of memory wait to be retired (older cards)")
+    throttle: list[str] | None = Field(None, description="what slows the clocks, in words; empty: nothing does")
+    lost: bool = Field(False, description="the driver says that the card is lost")
     processes: list[dict[str, Any]] = Field(default_factory=list)
 
 
@@ -164,6 +188,66 @@ class VllmServer(Record):
     text: str = ""
 
 
+class Watcher(Record):
+    """Somebody whose helper lives in the container. ``watching`` is a run id, or empty for the workspace; ``since`` is
+    Unix seconds by the container's clock."""
+
+    actor: str
+    since: float = 0.0
+    last_seen_age_s: float | None = None
+    watching: str = ""
+    host: str = ""
+    pid: int | None = None
+
+
+class Happening(Record):
+    """Something that happened to a run of the workspace, and who did it."""
+
+    t: float
+    run_id: str
+    kind: str = ""
+    level: str = "info"
+    actor: str = ""
+    text: str = ""
+
+
+class Since(Record):
+    """The reply of the verb ``since``: what happened after ``t``, the newest last; ``left_off`` counts older ones that did
+    not fit. ``runs`` tells how each run concerned stands now (some fields of `RunSummary`)."""
+
+    t: float = 0.0
+    now: float = 0.0
+    happenings: list[Happening] = Field(default_factory=list)
+    left_off: int = 0
+    runs: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class Service(Record):
+    """A vLLM found by its systemd unit or in the process table. ``command`` and ``environment`` come without their secrets;
+    ``since`` is when it came into its ``state``, in Unix seconds."""
+
+    kind: Literal["unit", "process"]
+    name: str
+    unit: str = ""
+    pid: int | None = None
+    user: str = ""
+    state: str = ""
+    live: bool = False
+    since: float | None = None
+    url: str = ""
+    command: list[str] = Field(default_factory=list)
+    environment: dict[str, str] = Field(default_factory=dict)
+    run_id: str = ""
+    text: str = ""
+
+
+class Services(Record):
+    """The reply of the verb ``service``. ``systemd`` is empty where systemd answers, else why it does not."""
+
+    systemd: str = ""
+    services: list[Service] = Field(default_factory=list)
+
+
 class Probe(Record):
     """The reply of the verb ``probe``: everything Overview shows, in one round trip."""
 
@@ -173,6 +257,7 @@ class Probe(Record):
     disks: list[Disk] = Field(default_factory=list)
     vllm: list[VllmServer] = Field(default_factory=list)
     runs: list[RunSummary] = Field(default_factory=list)
+    watchers: list[Watcher] = Field(default_factory=list)
 
 
 class LogFile(Record):
@@ -239,3 +324,5 @@ class Result(Record):
     verdict: str = ""
     verdict_text: str = ""
     thresholds: dict[str, Any] = Field(default_factory=dict)
+    forked_from: str = ""
+    estimate: dict[str, Any] = Field(default_factory=dict, description="how far off the estimate was: actual/estimated by stage")

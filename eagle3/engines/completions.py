@@ -96,17 +96,21 @@ async def run_bounded(
     *,
     concurrency: int,
     watch: Callable[[], None],
+    hold: Callable[[], bool] = lambda: False,
 ) -> list[Failure[Item]]:
     """Do ``work`` for every item, at most ``concurrency`` at a time; the items that failed.
 
     ``watch`` is called five times a second and ends everything by raising (Stopped, StageError of a dead server). Work
-    under way is cancelled then; what it had put on disk stays. Any other exception of ``work`` ends everything too.
+    under way is cancelled then; what it had put on disk stays. While ``hold`` is true no item is begun. Any other exception
+    of ``work`` ends everything too.
     """
     pending = iter(items)
     failures: list[Failure[Item]] = []
 
     async def worker() -> None:
         for item in pending:
+            while hold():  # noqa: ASYNC110 - a file of another process says when it ends
+                await asyncio.sleep(_WATCH_S)
             try:
                 await work(item)
             except RequestFailed as error:

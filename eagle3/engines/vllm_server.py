@@ -22,6 +22,7 @@ from typing import Any, Literal
 import httpx
 import psutil
 
+from eagle3.core.serving import device_environment, server_arguments
 from eagle3.engines.cpu import cpu_environment
 from eagle3.engines.prometheus import Counters, parse_counters
 from eagle3.engines.server_log import last_error, tail
@@ -125,7 +126,7 @@ class VllmServer:
 
     def command(self, port: int) -> list[str]:
         """The server's command line."""
-        target, server = self.ctx.spec.target, self.ctx.spec.server
+        target = self.ctx.spec.target
         return [
             self.ctx.server_python, "-m", "vllm.entrypoints.openai.api_server",
             "--model", str(self.ctx.model_dir),
@@ -134,8 +135,7 @@ class VllmServer:
             "--dtype", target.dtype,
             "--max-model-len", str(target.max_model_len),
             "--uvicorn-log-level", "warning",
-            *(["--trust-remote-code"] if target.trust_remote_code else []),
-            *server.args,
+            *server_arguments(self.ctx.spec, extraction=self.name == "extract"),
             *self._extra_args,
         ]  # fmt: skip
 
@@ -148,6 +148,7 @@ class VllmServer:
             env["VLLM_RPC_BASE_PATH"] = self._sockets.name
         if self.ctx.spec.device == "cpu":
             env = cpu_environment(self.ctx.server_python) | env
+        env |= device_environment(self.ctx.spec, _STAGE_OF[self.name])
         env |= self.ctx.spec.server.env
         env |= self._env
         if self._pythonpath is not None:

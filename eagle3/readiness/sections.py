@@ -26,7 +26,9 @@ SERVER_MODULES = (
 
 IMPORT_LIMIT_S = 120.0
 KERNEL_LIMIT_S = 120.0
-ALLREDUCE_LIMIT_S = 60.0
+START_LIMIT_S = 120.0
+"""Seconds that all ranks together may take to import torch; the limit of the all-reduce counts from then."""
+ALLREDUCE_LIMIT_S = 30.0
 DISK_LIMIT_S = 60.0
 MODEL_LIMIT_S = 180.0
 WRITE_BYTES, WRITE_S, FSYNCS = 64 << 20, 3.0, 20
@@ -65,7 +67,7 @@ def kernels(wants: Facts, scratch: Path) -> Facts:
     return {"devices": told}
 
 
-def allreduce(wants: Facts, scratch: Path, *, limit_s: float = ALLREDUCE_LIMIT_S) -> Facts:
+def allreduce(wants: Facts, scratch: Path, *, limit_s: float = ALLREDUCE_LIMIT_S, start_s: float = START_LIMIT_S) -> Facts:
     """Every rank count to be used, for a hang may show at two ranks and not at four. Only free devices take part."""
     kind, held = devices.device_kind(wants), devices.held(wants)
     counts = [int(n) for n in (wants.get("expect") or {}).get("rank_counts") or (2,)]
@@ -83,10 +85,17 @@ def allreduce(wants: Facts, scratch: Path, *, limit_s: float = ALLREDUCE_LIMIT_S
             continue
         folder = scratch / f"allreduce-{ranks}"
         folder.mkdir()
-        asked = {"ranks": ranks, "backend": backend, "devices": free[:ranks], "limit_s": limit_s, "folder": str(folder)}
-        outcome = asking.script(python_of(wants, "worker"), "allreduce", asked, limit_s=limit_s + 20, cwd=scratch)
+        asked = {
+            "ranks": ranks,
+            "backend": backend,
+            "devices": free[:ranks],
+            "start_s": start_s,
+            "limit_s": limit_s,
+            "folder": str(folder),
+        }
+        outcome = asking.script(python_of(wants, "worker"), "allreduce", asked, limit_s=start_s + limit_s + 20, cwd=scratch)
         answer = outcome.answer or {"ok": False, "error": outcome.said, "joined": [], "reduced": [], "hanging": []}
-        told.append({"ranks": ranks, "backend": backend, "limit_s": limit_s, **answer})
+        told.append({"ranks": ranks, "backend": backend, "start_s": start_s, "limit_s": limit_s, **answer})
     return {"counts": told}
 
 
@@ -129,7 +138,7 @@ def limit_s(wants: Facts, section: str) -> float:
         "deep.disk": DISK_LIMIT_S * (1 + len(wants.get("paths") or ())),
         "deep.model": MODEL_LIMIT_S,
         "deep.kernels": KERNEL_LIMIT_S * max(1, int(wants.get("gpus") or 1)),
-        "deep.allreduce": (ALLREDUCE_LIMIT_S + 20.0) * counts,
+        "deep.allreduce": (START_LIMIT_S + ALLREDUCE_LIMIT_S + 20.0) * counts,
     }[section]
 
 

@@ -9,12 +9,24 @@ if not __package__:  # run as a folder: Python put the package itself on the pat
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 import argparse
+import importlib
 import json
 import os
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import buildenv, detach, gpu, jobs, logsearch, serve, stop, supervise, verbs
+from eagle3.runner import buildenv, claims, detach, events, jobs, serve, stop, supervise, verbs
 from eagle3.runner.errors import VerbError
+from eagle3.runner.services import restoring
+
+_CHILDREN = {
+    "nvml": ("nvml", "main"),
+    "nvml-details": ("facts.nvml", "main"),
+    "xid": ("nvml", "watch_main"),
+    "deliver": ("deliver", "main"),
+    "logsearch": ("logsearch", "main"),
+}
+"""What the runner starts of itself, to be killed where it hangs: no arguments, JSON in and out. Each is imported only
+where it runs: an HTTP client costs every helper's start."""
 
 
 def main(argv: Optional[List[str]] = None) -> int:
@@ -27,9 +39,8 @@ def main(argv: Optional[List[str]] = None) -> int:
         add = commands.add_parser(name, help=text)
         add.add_argument("workspace", nargs="?", default="~/eagle3")
     commands.add_parser("gpu", help="the GPUs, as JSON")
-    commands.add_parser("nvml", help=argparse.SUPPRESS)
-    commands.add_parser("nvml-details", help=argparse.SUPPRESS)
-    commands.add_parser("logsearch", help=argparse.SUPPRESS)
+    for name in _CHILDREN:
+        commands.add_parser(name, help=argparse.SUPPRESS)
     add = commands.add_parser("supervise", help="watch over one attempt of a run")
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int)
@@ -44,6 +55,10 @@ def main(argv: Optional[List[str]] = None) -> int:
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int, required=True)
     add.add_argument("--grace-s", type=float)
+    add = commands.add_parser("restore", help=argparse.SUPPRESS)
+    add.add_argument("run_dir", type=Path)
+    add.add_argument("--actor", default="")
+    add.add_argument("--again", action="store_true")
     options = parser.parse_args(argv)
     try:
         return _run(options)
@@ -55,14 +70,9 @@ def main(argv: Optional[List[str]] = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.command == "serve":
         return serve.main(options.marker)
-    if options.command == "nvml":
-        return gpu.nvml_main()
-    if options.command == "nvml-details":
-        from eagle3.runner.facts import nvml  # a sweep's, see verbs
-
-        return nvml.main()
-    if options.command == "logsearch":
-        return logsearch.main()
+    if options.command in _CHILDREN:
+        module, function = _CHILDREN[options.command]
+        return int(getattr(importlib.import_module(f"eagle3.runner.{module}"), function)())
     if options.command == "supervise":
         return _supervise(options)
     if options.command == "job":
@@ -73,6 +83,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "end":
         detach.leave()
         stop.end_unsupervised(options.run_dir.resolve(), options.attempt, options.grace_s)
+        return 0
+    if options.command == "restore":
+        detach.leave()
+        restoring.restore(options.run_dir.resolve(), options.actor or events.SUPERVISOR, again=options.again)
         return 0
     args: Dict[str, Any] = {} if options.command == "gpu" else {"workspace": options.workspace}
     sys.stdout.write(json.dumps(verbs.handle(options.command, args), indent=1) + "\n")
@@ -86,8 +100,8 @@ def _supervise(options: argparse.Namespace) -> int:
     if options.detach:
         detach.leave()
     run_dir = options.run_dir.resolve()
-    secrets = supervise.read_secrets(options.secret_fd) if options.secret_fd is not None else {}
-    attempt = options.attempt if options.attempt is not None else supervise.claim_next(run_dir)
+    secrets = claims.read_secrets(options.secret_fd) if options.secret_fd is not None else claims.secrets_of_environment(run_dir)
+    attempt = options.attempt if options.attempt is not None else claims.claim_next(run_dir)
 
     def started() -> None:
         if options.ack_fd is not None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from eagle3.runner import rundir
+from eagle3.runner.derive import EXIT_STOPPED
 from eagle3.runner.errors import complain
-from eagle3.runner.state import EXIT_STOPPED
 
 RESERVE_BYTES = 8192
 
@@ -33,6 +33,8 @@ def ended_record(
         "t": now,
         "survivors": survivors[:32],
     }
+    if record["stopped"] and stop.get("by"):
+        record["by"] = str(stop["by"])
     if error:
         record["error"] = error[:1000]
     return record

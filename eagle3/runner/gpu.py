@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
-from eagle3.runner import detach
+from eagle3.runner import detach, own_children
+from eagle3.runner.nvml import answer as _answer
 
 DEADLINE_S = 6.0
 MIB = 1 << 20
@@ -41,15 +40,10 @@ def has_devices() -> bool:
     return Path("/proc/driver/nvidia/version").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def _answer(status: str, text: str = "", **more: Any) -> Dict[str, Any]:
-    return {"status": status, "text": text, "source": "", "driver": "", "gpus": [], **more}
-
-
 def run_child(command: List[str], deadline_s: float) -> "subprocess.CompletedProcess[bytes]":
     """As subprocess.run, but it gives a child in D state up instead of waiting for it for ever."""
-    # Without a run's marker: a supervisor asks too, and its questions are no processes of the run.
-    env = {key: value for key, value in os.environ.items() if not key.startswith("EAGLE3_")}
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    # A supervisor asks too, and its questions are no processes of the run.
+    child = own_children.start(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         out, err = child.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
@@ -128,60 +122,3 @@ def _number(text: str) -> Optional[float]:
         return float(text)
     except ValueError:
         return None  # "[N/A]", "[Not Supported]"
-
-
-def nvml_main() -> int:
-    """The child: one line of JSON on stdout. Anything that the driver does not know is null."""
-    sys.stdout.write(json.dumps(_nvml()) + "\n")
-    return 0
-
-
-def _nvml() -> Dict[str, Any]:
-    try:
-        import pynvml
-    except ImportError:
-        return _answer("none", "pynvml is not installed and there is no nvidia-smi")
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        absent = isinstance(error, (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded))
-        return _answer("none" if absent else "unknown", f"NVML: {error}", source="nvml")
-
-    def ask(call: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return call(*arguments)
-        except pynvml.NVMLError:
-            return None  # an old driver, a MIG slice, or a lost card does not know this one
-
-    cards: List[Dict[str, Any]] = []
-    count = ask(pynvml.nvmlDeviceGetCount)
-    if count is None:
-        return _answer("unknown", "NVML does not say how many GPUs there are.", source="nvml")
-    for index in range(count):
-        handle = ask(pynvml.nvmlDeviceGetHandleByIndex, index)
-        if handle is None:
-            cards.append({"index": index, "name": "lost: NVML gives no handle for it", "processes": []})
-            continue
-        memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
-        busy = ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
-        milliwatts = ask(pynvml.nvmlDeviceGetPowerUsage, handle)
-        holders = ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-        cards.append(
-            {
-                "index": index,
-                "name": _text(ask(pynvml.nvmlDeviceGetName, handle)),
-                "uuid": _text(ask(pynvml.nvmlDeviceGetUUID, handle)),
-                "memory_total_bytes": memory and int(memory.total),
-                "memory_used_bytes": None if memory is None else int(memory.used),
-                "utilization_pct": None if busy is None else float(busy.gpu),
-                "temperature_c": ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
-                "power_w": None if milliwatts is None else milliwatts / 1000,
-                "processes": [{"pid": p.pid, "used_bytes": p.usedGpuMemory} for p in holders],
-            }
-        )
-    driver = _text(ask(pynvml.nvmlSystemGetDriverVersion))
-    return _answer("ok" if cards else "none", "" if cards else "NVML lists no GPU", source="nvml", driver=driver, gpus=cards)
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")

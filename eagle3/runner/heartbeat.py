@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Callable, Dict, Iterable, List, Optional, Set
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set
 
 from eagle3.runner import gpu, identity, proctable, rundir
 from eagle3.runner.errors import complain
@@ -36,6 +36,9 @@ class Heartbeat:
         self._complained = False
         self.seen: Set[proctable.Process] = set()
         """Every process of the run that a beat saw, so that one that left the tree is still known at the end."""
+        self.disk_free_bytes: Optional[int] = None
+        self.gpu_report: Optional[Dict[str, Any]] = None
+        """The newest answer about the GPUs; None before the first."""
 
     def beat(self, find: Callable[[Dict[int, Stat]], Iterable[Stat]]) -> None:
         """Write a heartbeat if it is time. ``find`` picks the run's processes from a snapshot of the process table."""
@@ -50,6 +53,7 @@ class Heartbeat:
         own_bytes = sum(b for pid, b in self._gpu_bytes.items() if pid in pids)
         try:
             disk = os.statvfs(self._run_dir)
+            self.disk_free_bytes = disk.f_bavail * disk.f_frsize
             rundir.write_json(
                 self._file,
                 {
@@ -63,7 +67,7 @@ class Heartbeat:
                     "rss_bytes": sum(p.rss_bytes for p in processes),
                     "cpu_s": round(sum(p.cpu_s for p in processes), 2),
                     "gpu_bytes": own_bytes if self._gpu_known else None,
-                    "disk_free_bytes": disk.f_bavail * disk.f_frsize,
+                    "disk_free_bytes": self.disk_free_bytes,
                 },
                 durable=False,
             )
@@ -89,9 +93,10 @@ class Heartbeat:
 
     def _read_gpus(self) -> None:
         report = gpu.report()
-        if report["status"] == "none":
+        if report["status"] == "none" and self.gpu_report is None:
             self._gpu_next = float("inf")  # a driver does not appear under a running job
             return
+        self.gpu_report = report
         found: List[Dict[str, int]] = [p for card in report["gpus"] for p in card["processes"]]
         self._gpu_bytes = {}
         for process in found:

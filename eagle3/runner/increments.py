@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from eagle3.runner import state
+from eagle3.runner import log_limit, state
 from eagle3.runner.errors import VerbError, from_os_error
 
 HASHED_BYTES = 64
@@ -48,15 +48,20 @@ def read(run_dir: Path, name: str, token: Optional[Token], max_bytes: int, whole
         offset = _offset(descriptor, status, token)
         reset = token is not None and offset is None
         start = offset or 0
-        chunk = _pread(descriptor, limit, start)
-        kept = _whole_lines(chunk, limit, hold=not (ended and name.endswith(".log")))
-        end = start + len(kept)
+        # Of a log that was too long for the disk the middle is a hole: nothing to read, and no reason to stop.
+        size = os.fstat(descriptor).st_size
+        start, until = log_limit.data_at(descriptor, start, size)
+        chunk = _pread(descriptor, min(limit, max(0, until - start)), start)
+        cut = until < size and start + len(chunk) == until
+        kept = chunk if cut else _whole_lines(chunk, limit, hold=not (ended and name.endswith(".log")))
+        end = log_limit.data_at(descriptor, until, size)[0] if cut else start + len(kept)
+        kept = kept.rstrip(b"\0") if cut else kept
         return {
             "text": kept.decode("utf-8", "replace"),
             "token": _token(descriptor, status, end),
             "reset": reset,
             "missing": False,
-            "more": bool(kept) and len(chunk) == limit and os.fstat(descriptor).st_size > end,
+            "more": cut or (bool(kept) and len(chunk) == limit and os.fstat(descriptor).st_size > end),
         }
     finally:
         os.close(descriptor)
@@ -70,6 +75,8 @@ def confined(run_dir: Path, name: str) -> Path:
     if name == "run.log":
         numbers = state.attempts(run_dir)
         return state.attempt_dir(run_dir, numbers[-1] if numbers else 1) / "run.log"
+    if any(part.startswith(".") for part in parts):  # half-written files, and the secrets of services that yielded
+        raise VerbError("usage", f"{name!r} is hidden, so it is no file to read.", "Give a name inside the run directory.")
     path = run_dir.joinpath(*parts)
     root = run_dir.resolve()
     if root not in path.parent.resolve().joinpath(path.name).parents:
@@ -115,7 +122,9 @@ def _offset(descriptor: int, status: os.stat_result, token: Optional[Token]) -> 
         isinstance(offset, int)
         and 0 <= offset <= status.st_size
         and (token.get("dev"), token.get("ino")) == (status.st_dev, status.st_ino)
-        and token.get("hash") == _hash(descriptor, offset)
+        and (
+            token.get("hash") == _hash(descriptor, offset) or log_limit.taken_out(descriptor, offset - HASHED_BYTES, HASHED_BYTES)
+        )
     )
     return offset if fits else None
 

@@ -10,12 +10,17 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from eagle3.runner import adopt, detach, identity, rundir, state
+from eagle3.runner import adopt, detach, events, identity, rundir, state
+from eagle3.runner.claims import marker
+from eagle3.runner.conditions import log_tail
 from eagle3.runner.ending import ended_record
 from eagle3.runner.errors import VerbError, from_os_error
-from eagle3.runner.preflight import check_launch, check_secrets, make_run_dir
+from eagle3.runner.hooks import check_hooks
+from eagle3.runner.preflight import check_launch, check_secrets, check_secrets_given, make_run_dir
+from eagle3.runner.redact import redact
 from eagle3.runner.rundir import PathLike
-from eagle3.runner.supervise import marker
+from eagle3.runner.services import records, restoring
+from eagle3.runner.services.plan import require_consent
 
 START_WAIT_S = 30.0
 """Seconds that a caller waits for the supervisor's word before it is told to ask again."""
@@ -46,7 +51,9 @@ def launch(
     run_dir = rundir.run_path(workspace, run_id)
     secrets = {str(key): str(value) for key, value in (secret_env or {}).items()}
     check_secrets(secrets)
-    plan = None if resume and not launch else check_launch(launch)
+    plan = None if resume and not launch else {**check_launch(launch), "secret_env": sorted(secrets)}
+    if plan is not None:
+        check_hooks(plan, secrets)
     made = False
     if not (run_dir / "launch.json").exists():
         if resume:
@@ -56,15 +63,26 @@ def launch(
                 "`eagle3-tui runs` or `eagle3 ls` lists them.",
             )
         assert plan is not None
+        _make_way(run_dir, plan, actor)
         made = make_run_dir(run_dir, spec_toml, {**plan, "v": 1, "actor": actor, "created_at": time.time()}, report)
     if not made and not resume:
         _same_spec(run_dir, spec_toml)
     number = _attempt(run_dir, resume, attempt)
+    if resume and not state.attempt_dir(run_dir, number).exists():
+        _make_way(run_dir, plan or rundir.read_object(run_dir / "launch.json"), actor)
     own_plan = {**plan, "v": 1, "actor": actor} if plan and number > 1 else None
     try:
         return _start_or_join(run_dir, number, actor, secrets, own_plan)
     except OSError as error:
         raise from_os_error(error, f"starting the run {run_id}") from error
+
+
+def _make_way(run_dir: Path, plan: Dict[str, Any], actor: str) -> None:
+    """Before a new attempt: no other run's services are about to come back, and nothing that the plan needs is in use
+    without consent."""
+    if plan.get("services") or plan.get("device") == "cuda":
+        restoring.settle([other for other in rundir.runs(run_dir.parent.parent) if other != run_dir], actor)
+        require_consent(plan)
 
 
 def _same_spec(run_dir: Path, spec_toml: str) -> None:
@@ -97,6 +115,8 @@ def _start_or_join(
 ) -> Dict[str, Any]:
     folder = state.attempt_dir(run_dir, attempt)
     mode = run_dir.stat().st_mode & 0o2770
+    if not folder.exists():
+        check_secrets_given(run_dir.name, rundir.read_object(run_dir / "launch.json"), secrets)
     if rundir.claim(folder, mode):
         return _start(run_dir, attempt, actor, secrets, own_plan)
     deadline = time.monotonic() + START_WAIT_S
@@ -109,6 +129,8 @@ def _start_or_join(
         held = identity.alive(starting.get("supervisor") or starting.get("launcher") or {})
         # The claimer is gone. What it had spawned may still be on its way, so look twice before starting again.
         gone = not held and time.time() - claimed_at > SETTLE_S and not adopt.find_or_adopt(run_dir, attempt)
+        if gone:
+            check_secrets_given(run_dir.name, rundir.read_object(run_dir / "launch.json"), secrets)
         if gone and rundir.claim(folder / f"retry-{len(retries) + 1}", mode):
             return _start(run_dir, attempt, actor, secrets, own_plan)
         time.sleep(0.05)
@@ -123,6 +145,7 @@ def _start(
     run_dir: Path, attempt: int, actor: str, secrets: Dict[str, str], own_plan: Optional[Dict[str, Any]]
 ) -> Dict[str, Any]:
     folder = state.attempt_dir(run_dir, attempt)
+    deadline = time.monotonic() + START_WAIT_S
     try:
         me = identity.of(os.getpid())
         rundir.write_json(folder / "starting.json", {"v": 1, "t": time.time(), "actor": actor, "launcher": me})
@@ -137,18 +160,37 @@ def _start(
         silent = not ready
     finally:
         os.close(ack)
-    if (folder / "started.json").exists() or (folder / "exit.json").exists():
-        return _answer(run_dir, attempt, already=False)
-    if silent:
-        text = f"The supervisor of {run_dir.name} has said nothing for {START_WAIT_S:.0f} s."
-        raise VerbError("busy", text, "Ask again: it is safe to repeat.")
-    if not adopt.find_or_adopt(run_dir, attempt):
+    while not (folder / "started.json").exists() and not (folder / "exit.json").exists():
+        if silent:
+            raise VerbError("busy", _silence(run_dir), "Ask again: it is safe to repeat.")
+        # It has died. A worker that it had just forked bears the supervisor's name until its exec is through, and for
+        # a moment of that none at all: look until it is one, and twice before there is none.
+        lives = adopt.find_or_adopt(run_dir, attempt)
+        time.sleep(0.05)
+        if not lives and not adopt.find_or_adopt(run_dir, attempt):
+            return _dead_at_start(run_dir, attempt)
+        silent = time.monotonic() > deadline
+    return _answer(run_dir, attempt, already=False)
+
+
+def _silence(run_dir: Path) -> str:
+    stopped = [str(entry["name"]) for _, yielded in records.outstanding(run_dir) for entry in yielded["services"]]
+    if stopped:
+        return f"The run {run_dir.name} starts when {', '.join(stopped)} has stopped."
+    return f"The supervisor of {run_dir.name} has said nothing for {START_WAIT_S:.0f} s."
+
+
+def _dead_at_start(run_dir: Path, attempt: int) -> Dict[str, Any]:
+    folder = state.attempt_dir(run_dir, attempt)
+    if not (folder / "started.json").exists():
         record = ended_record(attempt, None, {}, survivors=[], error="The supervisor could not start.", now=time.time())
         try:
             rundir.write_json(folder / "exit.json", record)
         except OSError as error:  # the disk has filled up under it
+            restoring.restore(run_dir, events.SUPERVISOR)
             _remove(run_dir, attempt)
             raise from_os_error(error, f"starting the run {run_dir.name}") from error
+        restoring.spawn_due([run_dir], events.SUPERVISOR)
     return _answer(run_dir, attempt, already=False)
 
 
@@ -171,7 +213,9 @@ def _spawn_supervisor(run_dir: Path, attempt: int, actor: str, secrets: Dict[str
         secret_write = -1
         arguments = ["supervise", str(run_dir), "--attempt", str(attempt), "--detach", f"--actor={actor}"]
         arguments += ["--ack-fd", str(ack_write), "--secret-fd", str(secret_read)]
-        env = detach.child_environment(marker(run_dir, attempt))
+        # A secret of the caller's own environment (a shell's) goes to the worker like the others, through the pipe.
+        inherited = detach.child_environment(marker(run_dir, attempt))
+        env = {name: value for name, value in inherited.items() if name not in secrets}
         detach.spawn(arguments, log=log, cwd=run_dir, env=env, pass_fds=(ack_write, secret_read))
     except OSError:
         os.close(ack_read)
@@ -201,7 +245,4 @@ def _answer(run_dir: Path, attempt: int, *, already: bool) -> Dict[str, Any]:
 
 
 def _log_tail(folder: Path) -> str:
-    try:
-        return (folder / "run.log").read_bytes()[-2000:].decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return redact(log_tail(folder / "run.log", 2000))

@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from eagle3.runner import increments, logsearch, logtime, state
+from eagle3.runner import increments, log_limit, logsearch, logtime, state
 from eagle3.runner.errors import VerbError, from_os_error
 
 LINE_CHARS = 2000
@@ -73,6 +73,7 @@ def _page(descriptor: int, status: os.stat_result, args: Dict[str, Any]) -> Page
     size = status.st_size
     wanted = args.get("at", "end")
     at = size if wanted == "end" else max(0, min(int(wanted), size))
+    at, _ = log_limit.data_at(descriptor, at, size)
     before = max(0, min(int(args.get("before") or 0), PAGE_LINES))
     after = max(0, min(int(args.get("after") or 0), PAGE_LINES))
     begin = line_start(descriptor, at)
@@ -86,7 +87,8 @@ def _page(descriptor: int, status: os.stat_result, args: Dict[str, Any]) -> Page
 def line_start(descriptor: int, at: int) -> int:
     """Where the line that holds the byte ``at`` begins. At the end of a file whose last line is whole, that is the end.
     Inside a line that comes in pieces it is ``at`` itself."""
-    low = max(0, at - PAGE_BYTES)
+    first, until = log_limit.stretch_before(descriptor, at)
+    low = max(first, at - PAGE_BYTES) if until == at else at  # behind a hole begins what is there
     newline = os.pread(descriptor, at - low, low).rfind(b"\n")
     if newline < 0:
         return at if at - low == PAGE_BYTES else low
@@ -97,7 +99,8 @@ def _forward(descriptor: int, begin: int, count: int, size: int) -> List[Tuple[i
     lines: List[Tuple[int, bytes]] = []
     if count == 0 or begin >= size:
         return lines
-    chunk = os.pread(descriptor, min(PAGE_BYTES, size - begin), begin)
+    begin, until = log_limit.data_at(descriptor, begin, size)  # of a log that was too long the middle is a hole
+    chunk = os.pread(descriptor, min(PAGE_BYTES, until - begin), begin)
     for line in _split(chunk):
         if len(lines) == count:
             break
@@ -118,12 +121,16 @@ def _split(chunk: bytes) -> List[bytes]:
 def _backward(descriptor: int, begin: int, count: int) -> List[Tuple[int, bytes]]:
     if count == 0 or begin == 0:
         return []
-    low = max(0, begin - PAGE_BYTES)
-    parts = _split(os.pread(descriptor, begin - low, low))
+    first, until = log_limit.stretch_before(descriptor, begin)
+    low = max(first, until - PAGE_BYTES)
+    content = os.pread(descriptor, until - low, low)
+    if until < begin:  # before a hole
+        content = content.rstrip(b"\0")
+    parts = _split(content)
     kept = parts[-count:]
     if low > 0 and len(kept) == len(parts) and len(parts) > 1:
         kept = kept[1:]  # its beginning lies before what was read
-    at = begin - sum(len(part) for part in kept)
+    at = low + len(content) - sum(len(part) for part in kept)
     lines = []
     for part in kept:
         lines.append((at, part))
@@ -132,7 +139,7 @@ def _backward(descriptor: int, begin: int, count: int) -> List[Tuple[int, bytes]
 
 
 def _shown(at: int, raw: bytes) -> Dict[str, Any]:
-    line = raw.rstrip(b"\r\n")
+    line = raw.rstrip(b"\r\n").strip(b"\0")
     text = line.rpartition(b"\r")[2].decode("utf-8", "replace")
     return {"at": at, "text": text[:LINE_CHARS], "chars": len(text)}
 
@@ -149,7 +156,7 @@ def _at_time(descriptor: int, status: os.stat_result, text: str) -> int:
 
 def _time_after(descriptor: int, at: int, status: os.stat_result) -> Optional[float]:
     """The time of the first line after ``at`` that has one, looking no further than 256 KiB."""
-    begin = at if at == 0 else at - 1
+    begin, _ = log_limit.data_at(descriptor, at if at == 0 else at - 1, status.st_size)
     chunk = os.pread(descriptor, 256 << 10, begin)
     lines = chunk.split(b"\n")
     for line in lines if at == 0 else lines[1:]:

@@ -11,9 +11,9 @@ import subprocess
 import sys
 from collections import deque
 from pathlib import Path
-from typing import Any, BinaryIO, Deque, Dict, Iterable, Iterator, List, Pattern, Set
+from typing import Any, BinaryIO, Deque, Dict, Iterable, Iterator, List, Pattern, Set, Tuple, Union
 
-from eagle3.runner import detach
+from eagle3.runner import detach, log_limit
 from eagle3.runner.errors import VerbError
 
 LIMIT_S = 20.0
@@ -66,14 +66,14 @@ def compiled(pattern: str, ignore_case: bool) -> "Pattern[bytes]":
         raise VerbError("usage", f"'{pattern}' is not a pattern: {error}.", "Escape ( [ * + ? . with a backslash.") from error
 
 
-def search(chunks: Iterable[bytes], looks: "Pattern[bytes]", at: int) -> Dict[str, Any]:
+def search(chunks: Iterable[Tuple[int, bytes]], looks: "Pattern[bytes]", at: int) -> Dict[str, Any]:
     """Every matching line of a log counted, those next to the byte ``at`` named, and its lines counted by level. ``chunks``
-    are the log in pieces that end with a line."""
+    are the log in pieces that end with a line, each with its offset."""
     before: Deque[int] = deque(maxlen=AROUND)
     after: List[int] = []
     counts = {level: 0 for level, _ in LEVELS}
-    total = index = offset = 0
-    for chunk in chunks:
+    total = index = scanned = 0
+    for offset, chunk in chunks:
         levels = {level: _level_lines(chunk, level, pattern) for level, pattern in LEVELS}
         levels["warn"] -= levels["error"]  # a line has one level, its worst
         for level, found in levels.items():
@@ -86,8 +86,8 @@ def search(chunks: Iterable[bytes], looks: "Pattern[bytes]", at: int) -> Dict[st
                 before.append(offset + start)
             elif len(after) < AROUND:
                 after.append(offset + start)
-        offset += len(chunk)
-    return {"total": total, "before": list(before), "after": after, "index": index, "levels": counts, "scanned": offset}
+        scanned = offset + len(chunk)
+    return {"total": total, "before": list(before), "after": after, "index": index, "levels": counts, "scanned": scanned}
 
 
 def _matching(chunk: bytes, looks: "Pattern[bytes]") -> Iterable[int]:
@@ -113,18 +113,41 @@ def _level_lines(chunk: bytes, level: str, pattern: "Pattern[bytes]") -> Set[int
     return found
 
 
-def in_chunks(file: BinaryIO, size: int = CHUNK_BYTES) -> Iterator[bytes]:
-    """The file in pieces of about ``size`` bytes that end with a line; only the last one may end without."""
+def in_chunks(file: Union[BinaryIO, "_Part"], size: int = CHUNK_BYTES) -> Iterator[Tuple[int, bytes]]:
+    """The file in pieces of about ``size`` bytes that end with a line, each with its offset; the last one may end without."""
     rest: List[bytes] = []
+    at = 0
     while part := file.read(size):
         newline = part.rfind(b"\n")
         if newline < 0:
             rest.append(part)
             continue
-        yield b"".join([*rest, part[: newline + 1]])
+        piece = b"".join([*rest, part[: newline + 1]])
+        yield at, piece
+        at += len(piece)
         rest = [part[newline + 1 :]]
     if any(rest):
-        yield b"".join(rest)
+        yield at, b"".join(rest)
+
+
+class _Part:
+    """A stretch of a file, to be read to its end."""
+
+    def __init__(self, file: BinaryIO, begin: int, end: int) -> None:
+        self._file, self._left = file, end - begin
+        file.seek(begin)
+
+    def read(self, size: int) -> bytes:
+        part = self._file.read(min(size, self._left))
+        self._left -= len(part)
+        return part
+
+
+def placed_chunks(file: BinaryIO) -> Iterator[Tuple[int, bytes]]:
+    """As ``in_chunks``, without the hole in a log that was too long for the disk."""
+    for begin, end in log_limit.stretches(file.fileno()):
+        for at, chunk in in_chunks(_Part(file, begin, end)):
+            yield begin + at, chunk
 
 
 def main() -> int:
@@ -133,5 +156,5 @@ def main() -> int:
     looks = compiled(request["pattern"], request["ignore_case"])
     descriptor = os.open(request["path"], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=1 << 20) as file:  # noqa: PTH123 - a descriptor, not a path
-        json.dump(search(in_chunks(file), looks, request["at"]), sys.stdout)
+        json.dump(search(placed_chunks(file), looks, request["at"]), sys.stdout)
     return 0

@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import grp
 import os
-import re
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
-from eagle3.runner import rundir
+from eagle3.runner import host, redact, rundir
 from eagle3.runner.errors import VerbError, from_os_error
 
 MIN_FREE_BYTES = 8 << 20
 MIN_FREE_INODES = 64
 STALE_S = 3600.0
-_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|SECRET_KEY)$", re.IGNORECASE)
 
 
 def check_launch(launch: Dict[str, Any]) -> Dict[str, Any]:
@@ -39,7 +37,7 @@ def check_launch(launch: Dict[str, Any]) -> Dict[str, Any]:
     for key, value in env.items():
         if not isinstance(value, str) or "=" in key or "\0" in key + value:
             raise VerbError("usage", f"The environment variable {key!r} cannot be set.", "Names and values are plain text.")
-        if _SECRET.search(key):
+        if redact.is_secret_name(key):
             raise VerbError("usage", f"{key} looks like a secret and would be written to launch.json.", "Pass it as secret_env.")
     if launch.get("group"):
         _group_id(str(launch["group"]))
@@ -53,6 +51,24 @@ def check_secrets(secrets: Dict[str, str]) -> None:
             raise VerbError("usage", f"The secret {key!r} cannot be set as an environment variable.")
     if sum(len(key) + len(value) * 6 + 8 for key, value in secrets.items()) > 60_000:
         raise VerbError("usage", "The secrets are too long.", "Pass at most some kilobytes; put larger ones into a file.")
+
+
+def secret_names(launch: Dict[str, Any]) -> List[str]:
+    """The names of the secrets that a run was started with, out of its launch.json: the values stand nowhere."""
+    names = launch.get("secret_env")
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def check_secrets_given(run_id: str, launch: Dict[str, Any], secrets: Dict[str, str]) -> None:
+    """Raises VerbError("usage") that names the secrets that the run was started with and that are not given now."""
+    missing = [name for name in secret_names(launch) if name not in secrets]
+    if missing:
+        names = ", ".join(missing)
+        raise VerbError(
+            "usage",
+            f"The run {run_id} was started with secrets that no file keeps, and now they are missing: {names}.",
+            f"Give {names} again.",
+        )
 
 
 def check_disk(workspace: Path, need_bytes: int = MIN_FREE_BYTES) -> None:
@@ -82,16 +98,58 @@ def check_disk(workspace: Path, need_bytes: int = MIN_FREE_BYTES) -> None:
         )
 
 
-def make_run_dir(run_dir: Path, spec_toml: str, launch: Dict[str, Any], report: Optional[Dict[str, Any]]) -> bool:
+def check_needs(workspace: Path, needs: Any) -> None:
+    """Raises VerbError("disk") where the disk has not the room that the whole run will take, by the estimate in the launch.
+
+    ``needs``: ``{"bytes","inodes","what","keeps_bytes"}``; anything else asks for nothing.
+    """
+    if not isinstance(needs, dict):
+        return
+    folder = next(place for place in (workspace, *workspace.parents) if place.exists())
+    disk = os.statvfs(folder)
+    free_bytes, free_inodes = disk.f_bavail * disk.f_frsize, disk.f_favail
+    need_bytes, keeps_bytes = int(needs.get("bytes") or 0), int(needs.get("keeps_bytes") or 0)
+    if free_bytes - need_bytes < keeps_bytes:
+        raise VerbError(
+            "disk",
+            f"{folder} has {_size(free_bytes)} free, and the run needs {_size(need_bytes)} "
+            f"({needs.get('what') or 'all its files'}) and keeps {_size(keeps_bytes)} free (disk_floor_bytes).",
+            "Free some space, choose another workspace, or lower data.train_prompts.",
+        )
+    if disk.f_files > 0 and free_inodes < int(needs.get("inodes") or 0):
+        raise VerbError(
+            "disk",
+            f"The disk of {folder} has {free_inodes:,} free inodes, and the run makes about {int(needs['inodes']):,} files.",
+            "Delete some files or choose another workspace.",
+        )
+
+
+def _size(count: int) -> str:
+    for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if abs(count) >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
+def make_run_dir(
+    run_dir: Path,
+    spec_toml: str,
+    launch: Dict[str, Any],
+    report: Optional[Dict[str, Any]],
+    fill: Callable[[Path], None] = lambda folder: None,
+) -> bool:
     """Make the run directory with its first files under another name and rename it; false where another was faster.
 
-    Raises VerbError with nothing left behind.
+    ``fill`` may put more into it before it gets its name. Raises VerbError with nothing left behind.
     """
     workspace = run_dir.parent.parent
     check_disk(workspace)
+    check_needs(workspace, launch.get("needs"))
     mode = 0o2770 if launch.get("group") else 0o700
     temporary = run_dir.parent / f".new-{run_dir.name}-{os.urandom(6).hex()}"
     try:
+        if launch.get("group"):
+            _open_to_group(workspace, str(launch["group"]))
         run_dir.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _sweep(run_dir.parent)
         for folder in (temporary, temporary / "attempts"):
@@ -103,7 +161,11 @@ def make_run_dir(run_dir: Path, spec_toml: str, launch: Dict[str, Any], report: 
         rundir.write_json(temporary / "launch.json", launch)
         if report is not None:
             rundir.write_json(temporary / "report.json", report)
+        fill(temporary)
         temporary.rename(run_dir)
+    except VerbError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if (run_dir / "launch.json").exists():
@@ -124,7 +186,36 @@ def _sweep(folder: Path) -> None:
 
 
 def _group_id(name: str) -> int:
+    """Raises VerbError("usage") for a group that is not there or that this user cannot give files to."""
     try:
-        return grp.getgrnam(name).gr_gid
+        number = grp.getgrnam(name).gr_gid
     except KeyError as error:
         raise VerbError("usage", f"There is no group {name!r} in this container.", "Correct 'group' in the spec.") from error
+    if os.geteuid() != 0 and number not in (os.getegid(), *os.getgroups()):
+        text = f"{host.user()} is no member of the group {name!r}, so its runs cannot be shared with it."
+        raise VerbError("usage", text, "Have the user added to the group and log in anew, or correct 'group' in the spec.")
+    return number
+
+
+def _open_to_group(workspace: Path, name: str) -> None:
+    """Make the workspace and its ``runs`` folder the group's, 2770; the runs of others in it stay as closed as they are.
+
+    Raises VerbError("permission") where the group could not get there, or another group has the workspace; OSError.
+    """
+    group = _group_id(name)
+    for folder in workspace.parents:
+        if folder.exists():
+            found = folder.stat()
+            if not found.st_mode & 0o001 and not (found.st_gid == group and found.st_mode & 0o010):
+                text = f"The group {name!r} cannot enter {folder}, so it would not see a run in {workspace}."
+                raise VerbError("permission", text, "Choose a workspace that the group can reach, or open that folder to it.")
+    for folder in (workspace, workspace / "runs"):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = folder.stat()
+        if found.st_gid == group and found.st_mode & 0o070 == 0o070:
+            continue
+        if found.st_uid != os.geteuid() or (found.st_gid != group and found.st_mode & 0o070 and found.st_gid != os.getegid()):
+            text = f"The workspace {workspace} belongs to {folder.owner()} and is not open to the group {name!r}."
+            raise VerbError("permission", text, f"Have {folder.owner()} open it, or choose another workspace.")
+        os.chown(folder, -1, group)
+        folder.chmod(found.st_mode & 0o7777 | 0o2770)

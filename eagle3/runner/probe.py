@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, List
 
-from eagle3.runner import gpu, host, rundir, state, vllm
+from eagle3.runner import gpu, host, rundir, state, vllm, watchers
 from eagle3.runner.errors import VerbError
 
 
@@ -59,4 +59,5 @@ def probe(workspace: str, paths: Iterable[str] = (), urls: Iterable[str] = ()) -
         "disks": (disks or {"found": []})["found"],
         "vllm": (servers or {"found": []})["found"],
         "runs": runs,
+        "watchers": watchers.watchers(workspace, time.time()),
     }

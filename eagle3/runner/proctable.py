@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple
 
-from eagle3.runner import identity
+from eagle3.runner import identity, redact
 from eagle3.runner.identity import PROC, Stat
 
 Process = Tuple[int, int]
@@ -50,12 +51,16 @@ def descendants(roots: Iterable[int], table: Dict[int, Stat]) -> List[Stat]:
 
 def environment(pid: int) -> Dict[str, str]:
     """The environment with which ``pid`` was started; empty where it may not be read (another user's)."""
-    try:
-        raw = (PROC / str(pid) / "environ").read_bytes()
-    except OSError:
-        return {}
-    pairs = (item.partition(b"=") for item in raw.split(b"\0") if b"=" in item)
+    pairs = (item.partition(b"=") for item in _raw_environment(pid).split(b"\0") if b"=" in item)
     return {key.decode("utf-8", "surrogateescape"): value.decode("utf-8", "surrogateescape") for key, _, value in pairs}
+
+
+def _raw_environment(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - a Path costs as much as the read
+            return file.readall() or b""
+    except OSError:
+        return b""
 
 
 def command_line(pid: int) -> List[str]:
@@ -67,21 +72,31 @@ def command_line(pid: int) -> List[str]:
     return [part.decode("utf-8", "replace") for part in raw.rstrip(b"\0").split(b"\0")] if raw else []
 
 
+def owner(pid: int) -> Optional[int]:
+    """The user id under which ``pid`` acts, None where it is gone."""
+    # Not the owner of the folder in /proc: that is root for a process that has changed its user.
+    try:
+        raw = (PROC / str(pid) / "status").read_bytes()
+    except OSError:
+        return None
+    found = re.search(rb"^Uid:\s+\d+\s+(\d+)", raw, re.MULTILINE)
+    return int(found.group(1)) if found else None
+
+
 def is_ours(pid: int) -> bool:
     """Whether ``pid`` belongs to this user. Root's runner does not own other users' processes either."""
-    try:
-        return (PROC / str(pid)).stat().st_uid == os.geteuid()
-    except OSError:
-        return False
+    return owner(pid) == os.geteuid()
 
 
 def marked(run_dir: str, attempt: int, table: Optional[Dict[int, Stat]] = None) -> List[Stat]:
     """The live processes of this user that bear the marker of the run and attempt in their environment."""
+    # Asked in every loop that waits for processes to end, so the many that bear no marker must cost little.
+    marker = {b"EAGLE3_RUN_DIR=" + os.fsencode(run_dir), b"EAGLE3_ATTEMPT=%d" % attempt}
     result = []
     for found in (table if table is not None else snapshot()).values():
-        if found.pid != os.getpid() and is_live(found) and is_ours(found.pid):
-            env = environment(found.pid)
-            if env.get("EAGLE3_RUN_DIR") == run_dir and env.get("EAGLE3_ATTEMPT") == str(attempt):
+        if found.pid != os.getpid() and is_live(found):
+            raw = _raw_environment(found.pid)
+            if b"EAGLE3_RUN_DIR=" in raw and marker <= set(raw.split(b"\0")) and is_ours(found.pid):
                 result.append(found)
     return result
 
@@ -100,7 +115,7 @@ def send(process: Process, number: int) -> bool:
 
 def name(pid: int) -> str:
     """A short name for a person: the command, or the kernel's name of it."""
-    arguments = command_line(pid)
+    arguments = redact.command(command_line(pid))
     if arguments:
         return " ".join(arguments)[:120]
     found = PROC / str(pid) / "comm"

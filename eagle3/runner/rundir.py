@@ -90,7 +90,7 @@ def write_json(path: PathLike, obj: Any, durable: bool = True) -> None:
     With ``durable`` false the fsyncs are left out: still atomic for readers, but a power cut may lose it. NaN and
     infinite numbers become null. Raises OSError, with nothing left behind, where it cannot be written.
     """
-    write_bytes(path, _encode(obj) + b"\n", durable=durable)
+    write_bytes(path, encode(obj) + b"\n", durable=durable)
 
 
 def write_bytes(path: PathLike, content: bytes, durable: bool = True) -> None:
@@ -178,7 +178,8 @@ def _file_mode(folder: Path) -> int:
     return 0o600 | (stat.S_IMODE(folder.stat().st_mode) & 0o060)
 
 
-def _encode(obj: Any) -> bytes:
+def encode(obj: Any) -> bytes:
+    """``obj`` as JSON; numbers that are not finite become null, a lone surrogate stays one."""
     try:
         text = json.dumps(obj, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
@@ -200,7 +201,7 @@ def _finite(value: Any) -> Any:
 def _fit(obj: Any) -> bytes:
     # One byte is kept for the newline that closes somebody's half line.
     limit = MAX_LINE_BYTES - 1
-    line = _encode(obj) + b"\n"
+    line = encode(obj) + b"\n"
     if len(line) <= limit:
         return line
     if isinstance(obj, dict):
@@ -211,9 +212,9 @@ def _fit(obj: Any) -> bytes:
             while low < high:  # the longest beginning that fits
                 middle = (low + high + 1) // 2
                 row[key] = text[:middle] + _CUT
-                low, high = (middle, high) if len(_encode(row)) < limit else (low, middle - 1)
+                low, high = (middle, high) if len(encode(row)) < limit else (low, middle - 1)
             row[key] = text[:low] + _CUT
-            line = _encode(row) + b"\n"
+            line = encode(row) + b"\n"
             if len(line) <= limit:
                 return line
     raise ValueError(f"a line of {len(line)} bytes does not fit into {MAX_LINE_BYTES}")

@@ -78,6 +78,7 @@ class Server:
                 self._output.write(content)
                 self._output.flush()
             except (BrokenPipeError, ConnectionError, ValueError):
+                verbs.PRESENCE.leave()
                 os._exit(0)  # runs are detached: nothing of theirs ends with us
 
     def limit_s(self, verb: str) -> float:
@@ -140,6 +141,7 @@ def main(marker: str) -> int:
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     Server(output, marker).run(sys.stdin.buffer)
+    verbs.PRESENCE.leave()
     sys.stderr.flush()
     # Verbs that still hang must not keep us: the channel is closed, nobody would hear them.
     os._exit(0)

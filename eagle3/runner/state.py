@@ -1,27 +1,29 @@
-"""A run's state, derived from its files and the process table every time it is asked for; never stored."""
+"""What is known of a run, gathered from its files and the process table every time it is asked for; never stored."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import statistics
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from eagle3.runner import identity
+from eagle3.runner import derive, identity
+from eagle3.runner.derive import LIVE
 from eagle3.runner.rundir import read_object
 
-EXIT_STOPPED = 75
-"""The worker's exit code for "I was asked to stop and have saved everything"."""
-
-LIVE = frozenset({"starting", "running", "unsupervised", "stalled"})
-QUIET_AT_LEAST_S = 300.0
-QUIET_GAPS = 10.0
-START_DEADLINE_S = 60.0
-"""An attempt without a living starter that has not started after so long will not start any more."""
-FOREIGN_BEAT_S = 60.0
-"""Where the processes cannot be looked up (another host on shared storage), a heartbeat younger than this is life."""
+__all__ = [
+    "LIVE",
+    "attempt_dir",
+    "attempts",
+    "control_request",
+    "facts",
+    "recorded_processes",
+    "stop_request",
+    "summary",
+    "tail_rows",
+    "told_end",
+]
 
 _TAIL_BYTES = 65536
 
@@ -45,23 +47,66 @@ def stop_request(run_dir: Path, attempt: int) -> Dict[str, Any]:
     return found if found.get("attempt") == attempt else {}
 
 
-def summary(run_dir: Path, now: float) -> Dict[str, Any]:
-    """The run in the shape of ``core.records.RunSummary``. ``now`` is Unix seconds of this machine's clock."""
-    launch = read_object(run_dir / "launch.json")
+def control_request(run_dir: Path, attempt: int) -> Dict[str, Any]:
+    """``control.json`` where it was meant for ``attempt``, else empty: an old pause does not hold a resumed run."""
+    found = read_object(run_dir / "control.json")
+    return found if found.get("attempt") == attempt else {}
+
+
+def facts(run_dir: Path, now: float) -> Tuple[int, derive.Facts]:
+    """The last attempt's number (0: none was claimed) and what is known of it at this moment."""
     numbers = attempts(run_dir)
     attempt = numbers[-1] if numbers else 0
     folder = attempt_dir(run_dir, attempt)
-    starting, started = read_object(folder / "starting.json"), read_object(folder / "started.json")
     ended = read_object(folder / "exit.json")
-    stop = stop_request(run_dir, attempt)
+    started, starting = read_object(folder / "started.json"), read_object(folder / "starting.json")
+    worker_lives, supervisor_lives = identity.alive(started), identity.alive(started.get("supervisor") or {})
+    if not ended and started and not worker_lives and not supervisor_lives:
+        ended = read_object(folder / "exit.json")  # it may have come since the first look
+    starter = starting.get("supervisor") or starting.get("launcher") or {}
     progress = read_object(run_dir / "progress.json")
     row_t, gap_s = (None, None) if ended else _rows(run_dir, attempt, str(progress.get("stage", "")))
-    if ended:
-        state, text = _ended(run_dir, attempt, ended, stop)
-    elif started:
-        state, text = _started(run_dir, attempt, folder, started, stop, progress, row_t, gap_s, now)
-    else:
-        state, text = _not_started(folder, starting, now)
+    beat_t = read_object(folder / "heartbeat.json").get("t")
+    here = identity.of(os.getpid())
+    return attempt, derive.Facts(
+        now=now,
+        ended=ended,
+        started=started,
+        starting=starting,
+        stop=stop_request(run_dir, attempt),
+        pause=control_request(run_dir, attempt).get("pause") or {},
+        progress=progress if progress.get("attempt") == attempt else {},
+        row_t=row_t,
+        gap_s=gap_s,
+        same_world=identity.same_world(started),
+        worker_lives=worker_lives,
+        supervisor_lives=supervisor_lives,
+        starter_lives=identity.alive(starter),
+        starter_here=not starting or identity.same_world(starter),
+        claimed_t=_changed_t(folder),
+        host=here["host"],
+        boot_id=here["boot_id"],
+        beat_t=float(beat_t) if isinstance(beat_t, (int, float)) else None,
+        left=() if ended else tuple(pid for pid, start in recorded_processes(folder) if identity.is_running(pid, start)),
+        reason=_reason(run_dir, attempt) if ended else "",
+        yielding="" if started else ", ".join(s["name"] for s in _services(run_dir) if s["state"] == "stopped"),
+    )
+
+
+def told_end(run_dir: Path, attempt: int) -> Tuple[str, str]:
+    """State and sentence of an attempt that has ended, the last or an earlier one."""
+    ended = read_object(attempt_dir(run_dir, attempt) / "exit.json")
+    stop = stop_request(run_dir, attempt)
+    return derive.state(derive.Facts(now=0.0, ended=ended, stop=stop, reason=_reason(run_dir, attempt)))
+
+
+def summary(run_dir: Path, now: float) -> Dict[str, Any]:
+    """The run in the shape of ``core.records.RunSummary``. ``now`` is Unix seconds of this machine's clock."""
+    launch = read_object(run_dir / "launch.json")
+    attempt, known = facts(run_dir, now)
+    state, text = derive.state(known)
+    started, ended = known.started, known.ended
+    progress = read_object(run_dir / "progress.json")
     return {
         "run_id": run_dir.name,
         "run_dir": str(run_dir),
@@ -69,109 +114,37 @@ def summary(run_dir: Path, now: float) -> Dict[str, Any]:
         "state_text": text,
         "attempt": attempt,
         "label": {str(k): str(v) for k, v in (launch.get("label") or {}).items()},
-        "actor": started.get("actor") or starting.get("actor") or launch.get("actor") or "",
+        "actor": started.get("actor") or known.starting.get("actor") or launch.get("actor") or "",
         "created_at": launch.get("created_at"),
         "started_at": started.get("t"),
         "ended_at": ended.get("t"),
         "exit_code": ended.get("code"),
         "exit_signal": ended.get("signal"),
-        "stop_mode": stop.get("mode"),
-        "stop_by": stop.get("by"),
-        "last_row_age_s": max(0.0, now - row_t) if row_t is not None else None,
+        "stop_mode": known.stop.get("mode"),
+        "stop_by": known.stop.get("by"),
+        "paused_by": known.pause.get("by") if not ended else None,
+        "paused_at": known.pause.get("t") if not ended else None,
+        "last_row_age_s": max(0.0, now - known.row_t) if known.row_t is not None else None,
         "progress": progress or None,
         "stages": _stages(run_dir),
+        "services": _services(run_dir),
         "now": now,
     }
 
 
-def _ended(run_dir: Path, attempt: int, ended: Dict[str, Any], stop: Dict[str, Any]) -> Tuple[str, str]:
-    code, number = ended.get("code"), ended.get("signal")
-    survivors = ended.get("survivors") or []
-    tail = f"; still alive: {', '.join(str(s.get('pid')) for s in survivors)}" if survivors else ""
-    by = f" by {stop['by']}" if stop.get("by") else ""
-    if code == 0:
-        return "finished", f"finished{tail}"
-    if ended.get("stopped"):
-        return "stopped", f"stopped{by}{tail}"
-    if ended.get("error"):
-        return "failed", f"{ended['error']}{tail}"
-    if number:
-        hint = " (often: out of memory)" if number == signal.SIGKILL else ""
-        return "failed", f"ended by {_signal_name(number)}{hint}{tail}"
-    return "failed", f"{_reason(run_dir, attempt) or f'failed with exit code {code}'}{tail}"
+def _changed_t(path: Path) -> Optional[float]:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
 
 
 def _reason(run_dir: Path, attempt: int) -> str:
     """What the worker of ``attempt`` said before it failed, in its own sentence; empty where it said nothing."""
-    for row in reversed(_tail_rows(run_dir / "events.jsonl")):
+    for row in reversed(tail_rows(run_dir / "events.jsonl")):
         if row.get("attempt") == attempt and row.get("kind") == "failed":
             return str(row.get("text") or "")
     return ""
-
-
-def _started(
-    run_dir: Path,
-    attempt: int,
-    folder: Path,
-    started: Dict[str, Any],
-    stop: Dict[str, Any],
-    progress: Dict[str, Any],
-    row_t: Optional[float],
-    gap_s: Optional[float],
-    now: float,
-) -> Tuple[str, str]:
-    supervisor = started.get("supervisor") or {}
-    if not identity.same_world(started):
-        return _elsewhere(folder, started, now)
-    worker_lives, supervisor_lives = identity.alive(started), identity.alive(supervisor)
-    if not worker_lives and not supervisor_lives:
-        ended = read_object(folder / "exit.json")  # it may have come since the first look
-        if ended:
-            return _ended(run_dir, attempt, ended, stop)
-        left = [p for p in recorded_processes(folder) if identity.is_running(*p)]
-        if left:
-            pids = ", ".join(str(pid) for pid, _ in left)
-            return "unknown", f"ended, exit unknown; processes of it are still alive ({pids}): stop the run to end them"
-        return "unknown", "ended, exit unknown: its supervisor was killed; resume it to go on"
-    if not supervisor_lives:
-        return "unsupervised", "running, unsupervised: its supervisor was killed; how it ends will not be known"
-    if not worker_lives:
-        return "running", "ending: the worker is gone, its last processes are being ended"
-    if stop:
-        return "running", "stopping now" if stop.get("mode") == "now" else "stopping after the next checkpoint"
-    own_progress = progress if progress.get("attempt") == attempt else {}
-    quiet_until = own_progress.get("quiet_until") or 0.0
-    signs = [t for t in (started.get("t"), own_progress.get("t"), row_t) if isinstance(t, (int, float))]
-    silent_s = now - max(signs) if signs else 0.0
-    allowed_s = max(QUIET_AT_LEAST_S, QUIET_GAPS * (gap_s or 0.0))
-    if now > quiet_until and silent_s > allowed_s:
-        return "stalled", f"stalled: nothing heard for {silent_s / 60:.0f} min; look at the log, stop it if nothing moves"
-    return "running", str(own_progress.get("reason") or "running") if now <= quiet_until else "running"
-
-
-def _elsewhere(folder: Path, started: Dict[str, Any], now: float) -> Tuple[str, str]:
-    here = identity.of(1)
-    host = started.get("host")
-    if host and host != here["host"]:
-        beat = read_object(folder / "heartbeat.json").get("t")
-        if isinstance(beat, (int, float)) and now - beat < FOREIGN_BEAT_S:
-            return "running", f"running on {host}, judged by its heartbeat"
-    if started.get("boot_id") != here["boot_id"]:
-        return "lost", "lost when the machine was restarted; resume it to go on"
-    return "lost", "lost when the container was restarted; resume it to go on"
-
-
-def _not_started(folder: Path, starting: Dict[str, Any], now: float) -> Tuple[str, str]:
-    if identity.alive(starting.get("supervisor") or starting.get("launcher") or {}):
-        return "starting", "starting"
-    try:
-        since = starting.get("t") or folder.stat().st_mtime
-    except OSError:
-        return "unknown", "never started; launch it again"
-    here = not starting or identity.same_world(starting.get("launcher") or starting.get("supervisor") or {})
-    if here and 0 <= now - since < START_DEADLINE_S:
-        return "starting", "starting"
-    return "unknown", "never started: its start was interrupted; launch it again"
 
 
 def recorded_processes(folder: Path) -> List[Tuple[int, int]]:
@@ -186,7 +159,7 @@ def _rows(run_dir: Path, attempt: int, stage: str) -> Tuple[Optional[float], Opt
     """Time of the attempt's last metric row, and the median gap in seconds between the rows of ``stage``."""
     times: List[float] = []
     last: Optional[float] = None
-    for row in _tail_rows(run_dir / "metrics.jsonl"):
+    for row in tail_rows(run_dir / "metrics.jsonl"):
         if row.get("attempt") == attempt and isinstance(row.get("t"), (int, float)):
             last = max(last or 0.0, float(row["t"]))
             if row.get("stage") == stage:
@@ -195,7 +168,7 @@ def _rows(run_dir: Path, attempt: int, stage: str) -> Tuple[Optional[float], Opt
     return last, statistics.median(gaps) if gaps else None
 
 
-def _tail_rows(path: Path) -> List[Dict[str, Any]]:
+def tail_rows(path: Path) -> List[Dict[str, Any]]:
     """The last rows of a JSONL file; none where it is missing."""
     try:
         with path.open("rb") as file:
@@ -215,6 +188,30 @@ def _tail_rows(path: Path) -> List[Dict[str, Any]]:
     return rows
 
 
+def _services(run_dir: Path) -> List[Dict[str, Any]]:
+    """What the last attempt that stopped services has stopped, and what became of it, for a person to read."""
+    for attempt in reversed(attempts(run_dir)):
+        folder = attempt_dir(run_dir, attempt)
+        yielded = read_object(folder / "yielded.json")
+        if yielded:
+            restored = read_object(folder / "restored.json")
+            done = restored.get("services") or [] if restored.get("turn") == yielded.get("turn") else []
+            outcomes = {str(outcome.get("name")): outcome for outcome in done}
+            return [
+                {
+                    "name": str(entry.get("name")),
+                    "state": str(outcomes.get(str(entry.get("name")), {}).get("outcome") or "stopped"),
+                    "text": str(outcomes.get(str(entry.get("name")), {}).get("text") or ""),
+                    "consented_by": str(entry.get("consented_by") or ""),
+                    "consent": str(entry.get("consent") or ""),
+                    "attempt": attempt,
+                    "t": restored.get("t") if done else yielded.get("t"),
+                }
+                for entry in yielded.get("services") or []
+            ]
+    return []
+
+
 def _stages(run_dir: Path) -> Dict[str, float]:
     found: List[Tuple[float, str, float]] = []
     try:
@@ -225,10 +222,3 @@ def _stages(run_dir: Path) -> Dict[str, float]:
         record = read_object(run_dir / "stages" / name)
         found.append((float(record.get("t") or 0.0), name[: -len(".json")], float(record.get("seconds") or 0.0)))
     return {stage: seconds for _, stage, seconds in sorted(found)}
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

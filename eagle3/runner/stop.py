@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import adopt, detach, identity, proctable, rundir, state
+from eagle3.runner import adopt, detach, events, identity, proctable, redact, rundir, state
 from eagle3.runner.ending import ended_record
 from eagle3.runner.errors import VerbError, from_os_error
+from eagle3.runner.services import restoring
 from eagle3.runner.supervise import KILL_GRACE_S
+from eagle3.runner.watch import settle
 
 MODES = ("now", "after-checkpoint")
 
@@ -40,10 +42,16 @@ def stop(run_dir: Path, mode: str = "now", actor: str = "", grace_s: Optional[fl
     ended = summary["state"] not in state.LIVE
     if ended and not (mode == "now" and adopt.leftovers(run_dir, attempt)):
         return {**answer, "already": True}
-    if state.stop_request(run_dir, attempt).get("mode") == "now":
+    before = state.stop_request(run_dir, attempt)
+    if before.get("mode") == "now":
         answer["mode"] = mode = "now"
+        actor = str(before.get("by") or actor)  # who stopped it is who said so first
     started = rundir.read_object(state.attempt_dir(run_dir, attempt) / "started.json")
     supervisor = started.get("supervisor") or {}
+    alone = bool(mode == "now" and started and identity.same_world(started) and not identity.alive(supervisor))
+    if alone and run_dir.stat().st_uid != os.geteuid():
+        text = f"The supervisor of {run_dir.name} is dead, and its processes belong to {run_dir.owner()}."
+        raise VerbError("permission", text, f"Ask {run_dir.owner()} to stop it.")
     request = {"v": 1, "attempt": attempt, "mode": mode, "by": actor, "t": time.time()}
     if grace_s is not None:
         request["grace_s"] = float(grace_s)
@@ -55,7 +63,10 @@ def stop(run_dir: Path, mode: str = "now", actor: str = "", grace_s: Optional[fl
             raise from_os_error(error, f"asking the run {run_dir.name} to stop") from error
         if identity.alive(supervisor):
             proctable.send((supervisor["pid"], supervisor["start_ticks"]), signal.SIGTERM)
-    if mode == "now" and started and identity.same_world(started) and not identity.alive(supervisor):
+    if before.get("mode") != mode:
+        how = "now" if mode == "now" else "after its next checkpoint"
+        events.append(run_dir, attempt, "stop_asked", f"asked to stop {how}", actor=actor or events.SUPERVISOR)
+    if alone:
         _spawn_ender(run_dir, attempt, grace_s)
     return answer
 
@@ -99,8 +110,13 @@ def end_unsupervised(run_dir: Path, attempt: int, grace_s: Optional[float] = Non
     while identity.is_running(*leader) and time.monotonic() < deadline:
         time.sleep(0.05)
     left = proctable.end_all(everything, grace_s=min(KILL_GRACE_S, grace_s))
-    if (folder / "exit.json").exists():
-        return
-    survivors = [{"pid": pid, "name": proctable.name(pid)} for pid, _ in left]
-    record = ended_record(attempt, None, {"mode": "now"}, survivors=survivors, error="", now=time.time())
-    rundir.write_json(folder / "exit.json", record)
+    request = state.stop_request(run_dir, attempt)
+    if not (folder / "exit.json").exists():
+        survivors = [{"pid": pid, "name": redact.redact(proctable.name(pid))} for pid, _ in left]
+        text = "stopped without its supervisor; how the worker ended is not known"
+        text += f"; still alive: {', '.join(str(s['pid']) for s in survivors)}" if survivors else ""
+        events.append(run_dir, attempt, "attempt_ended", text, actor=str(request.get("by") or events.SUPERVISOR))
+        record = ended_record(attempt, None, {**request, "mode": "now"}, survivors=survivors, error="", now=time.time())
+        rundir.write_json(folder / "exit.json", record)
+    restoring.restore(run_dir, str(request.get("by") or events.SUPERVISOR))
+    settle(run_dir, attempt, {})

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from eagle3 import __version__
-from eagle3.runner import detach, identity, proctable, rundir, state
+from eagle3.runner import claims, derive, detach, events, identity, own_children, proctable, redact, rundir, state, worker
 from eagle3.runner.ending import Reserve, ended_record
-from eagle3.runner.errors import VerbError, complain
+from eagle3.runner.errors import VerbError
 from eagle3.runner.heartbeat import Heartbeat
 from eagle3.runner.identity import Stat
+from eagle3.runner.services import giving_way, restoring
+from eagle3.runner.watch import Watch
 
 POLL_S = 0.5
 KILL_GRACE_S = 5.0
@@ -42,82 +40,63 @@ class Supervisor:
         self.reserve = Reserve(self.folder)
         self.worker: Optional["subprocess.Popen[bytes]"] = None
         self.stop: Dict[str, Any] = {}
+        self._turn = 0
         self._wake = -1
 
     def run(self, started: Any = lambda: None) -> int:
         """Supervise to the end. ``started`` is called once started.json or, where the start failed, exit.json is there."""
         os.umask(0o007 if self.launch.get("group") else 0o077)
-        lock = _lock(self.folder / "lock")
+        lock = claims.lock(self.folder / "lock")
         if lock is None or (self.folder / "started.json").exists() or (self.folder / "exit.json").exists():
             started()
             return 1
+        watch = Watch(self.run_dir, self.attempt, self.launch, self.secrets, self.heartbeat, self._event)
+        record: Optional[Dict[str, Any]] = None
         self._catch_signals()
         detach.become_subreaper()
         try:
-            self._start()
-        except OSError as error:
-            self._write_exit(
-                error=f"The worker could not be started: {error.strerror or error} ({error.filename or self._argv()[0]})"
-            )
+            error = self._start()
+            if error or self.worker is None:
+                record = self._write_exit(error=error)
+                started()
+                return 1
             started()
-            return 1
-        started()
-        self._watch()
-        survivors = self._end_descendants()
-        self._write_exit(survivors=survivors)
-        code = self.worker.returncode if self.worker else 1
-        return code if code >= 0 else 128 - code
+            watch.begin()
+            self._watch(watch)
+            record = self._write_exit(survivors=self._end_descendants())
+            code = self.worker.returncode
+            return code if code is not None and code >= 0 else 128 - (code or 0)
+        finally:
+            # Whatever has happened, what was stopped for the run is started again; exit.json is on disk before.
+            restoring.restore(self.run_dir, events.SUPERVISOR, turn=self._turn)
+            if record is not None:  # only now: telling may take its time
+                watch.ended(record)
 
     # -- start
 
-    def _argv(self) -> List[str]:
-        return [str(part).replace("{run_dir}", str(self.run_dir)) for part in self.launch.get("argv") or [""]]
-
-    def _environment(self) -> Dict[str, str]:
-        env = detach.child_environment({str(k): str(v) for k, v in (self.launch.get("env") or {}).items()})
-        if self.launch.get("pythonpath"):
-            env["PYTHONPATH"] = os.pathsep.join([self.launch["pythonpath"], *filter(None, [env.get("PYTHONPATH")])])
-        env.update(self.secrets)
-        env.update(marker(self.run_dir, self.attempt))
-        return env
-
-    def _start(self) -> None:
-        self.reserve.take()
-        me = identity.of(os.getpid())
-        starting = rundir.read_object(self.folder / "starting.json")
-        rundir.write_json(
-            self.folder / "starting.json", {"v": 1, "t": time.time(), "actor": self.actor, **starting, "supervisor": me}
-        )
-        log = os.open(self.folder / "run.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o660)
+    def _start(self) -> str:
+        """Start the worker; the sentence that says why not, where it cannot. No worker and no sentence: a stop came first."""
         try:
-            self.worker = subprocess.Popen(
-                self._argv(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=str(self.run_dir),
-                env=self._environment(),
-                start_new_session=True,
+            self.reserve.take()
+            starting = rundir.read_object(self.folder / "starting.json")
+            me = identity.of(os.getpid())
+            rundir.write_json(
+                self.folder / "starting.json", {"v": 1, "t": time.time(), "actor": self.actor, **starting, "supervisor": me}
             )
-        finally:
-            os.close(log)
-        record = {
-            "v": 1,
-            "attempt": self.attempt,
-            "t": time.time(),
-            **identity.of(self.worker.pid),
-            "supervisor": me,
-            "argv": self._argv(),
-            "actor": self.actor,
-            "versions": {"runner": __version__, "python": sys.version.split()[0]},
-        }
-        try:
-            rundir.write_json(self.folder / "started.json", record)
-        except OSError:
-            self.worker.kill()
-            self.worker.wait()
-            raise
-        self._event("attempt_started", f"attempt {self.attempt} started, pid {self.worker.pid}")
+            if giving_way.needed(self.run_dir, self.launch):
+                self._turn = giving_way.wait_for_turn(self.run_dir)
+                giving_way.give_way(self.run_dir, self.attempt, self.launch, self._turn, self._event)
+            self._read_stop()
+            if self.stop.get("mode") == "now":
+                return ""
+            self.worker = worker.start(self.run_dir, self.attempt, self.launch, self.secrets, self.actor)
+        except OSError as error:
+            what = error.filename or worker.argv(self.run_dir, self.launch)[0]
+            return f"The worker could not be started: {error.strerror or error} ({what})"
+        except VerbError as error:
+            return f"{error.text} {error.remedy}".strip()
+        self._event("attempt_started", f"attempt {self.attempt} started, pid {self.worker.pid}", actor=self.actor)
+        return ""
 
     def _catch_signals(self) -> None:
         read_end, write_end = os.pipe()
@@ -136,7 +115,7 @@ class Supervisor:
     # -- watch
 
     def _processes(self, table: Dict[int, Stat]) -> List[Stat]:
-        return proctable.descendants([os.getpid()], table)
+        return own_children.leave_out(proctable.descendants([os.getpid()], table))
 
     def _everything(self) -> List[proctable.Process]:
         """All live processes of the run: our tree, bearers of its marker, and what a heartbeat saw."""
@@ -146,19 +125,24 @@ class Supervisor:
         found.update(p for p in self.heartbeat.seen if identity.is_running(*p))
         return sorted(found)
 
-    def _watch(self) -> None:
-        worker = self.worker
-        assert worker is not None
+    def _watch(self, watch: Watch) -> None:
+        child = self.worker
+        assert child is not None
         kill_at: Optional[float] = None
-        while worker.poll() is None:
+        limit_at = time.monotonic() + float(self.launch.get("time_limit_s") or float("inf"))
+        while child.poll() is None:
             self.heartbeat.beat(self._processes)
             self._reap()
             self._read_stop()
+            watch.tick()
+            if time.monotonic() >= limit_at and self.stop.get("mode") != "now":
+                self.stop = {"mode": "now", "by": f"the time limit of {float(self.launch['time_limit_s']):.0f} s"}
             if self.stop.get("mode") == "now" and kill_at is None:
                 kill_at = time.monotonic() + self._grace_s()
-                self._event("stop", f"stopping now{_by(self.stop)}: TERM to pid {worker.pid}, {self._grace_s():.0f} s of grace")
+                text = f"stopping now{_by(self.stop)}: TERM to pid {child.pid}, {self._grace_s():.0f} s of grace"
+                self._event("stop", text, actor=str(self.stop.get("by") or events.SUPERVISOR))
                 with contextlib.suppress(ProcessLookupError):
-                    worker.terminate()
+                    child.terminate()
             if kill_at is not None and time.monotonic() >= kill_at:
                 self._event(
                     "stop", f"the worker did not end within {self._grace_s():.0f} s: TERM to all its processes, then KILL", "warn"
@@ -181,7 +165,8 @@ class Supervisor:
         if request and self.stop.get("mode") != "now" and request != self.stop:
             self.stop = request
             if request.get("mode") != "now":
-                self._event("stop", f"asked to stop after the next checkpoint{_by(request)}")
+                by = str(request.get("by") or events.SUPERVISOR)
+                self._event("stop", f"asked to stop after the next checkpoint{_by(request)}", actor=by)
 
     def _sleep(self) -> None:
         ready, _, _ = select.select([self._wake], [], [], POLL_S)
@@ -217,12 +202,12 @@ class Supervisor:
         if self.worker is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):  # D state: it is named among the survivors
                 self.worker.wait(timeout=1)
-        return [{"pid": pid, "name": proctable.name(pid)} for pid, _ in left]
+        return [{"pid": pid, "name": redact.redact(proctable.name(pid), self.secrets.values())} for pid, _ in left]
 
-    def _write_exit(self, *, survivors: Optional[List[Dict[str, Any]]] = None, error: str = "") -> None:
+    def _write_exit(self, *, survivors: Optional[List[Dict[str, Any]]] = None, error: str = "") -> Dict[str, Any]:
         code = self.worker.returncode if self.worker else None
         record = ended_record(self.attempt, code, self.stop, survivors=survivors or [], error=error, now=time.time())
-        level = "info" if record["code"] in (0, state.EXIT_STOPPED) or record["stopped"] else "error"
+        level = "info" if record["code"] in (0, derive.EXIT_STOPPED) or record["stopped"] else "error"
         text = error or f"attempt {self.attempt} ended: {'exit code' if record['signal'] is None else 'signal'} " + str(
             record["code"] if record["signal"] is None else record["signal"]
         )
@@ -231,68 +216,13 @@ class Supervisor:
         # Events first: a follower leaves when it sees exit.json.
         self._event("attempt_ended", text, level)
         self.reserve.write_exit(record)
+        return record
 
-    def _event(self, kind: str, text: str, level: str = "info", detail: str = "") -> None:
-        row = {
-            "v": 1,
-            "attempt": self.attempt,
-            "t": time.time(),
-            "kind": kind,
-            "level": level,
-            "actor": "supervisor",
-            "text": text,
-        }
-        if detail:
-            row["detail"] = detail
-        try:
-            rundir.append_line(self.run_dir / "events.jsonl", row)
-        except OSError as error:  # a full disk must not end the watch
-            complain(f"{text} (event not written: {error})")
-
-
-def marker(run_dir: Path, attempt: int) -> Dict[str, str]:
-    """The environment variables by which every process of an attempt can be known."""
-    return {"EAGLE3_RUN_ID": run_dir.name, "EAGLE3_ATTEMPT": str(attempt), "EAGLE3_RUN_DIR": str(run_dir)}
+    def _event(self, kind: str, text: str, level: str = "info", actor: str = events.SUPERVISOR, *, detail: str = "") -> None:
+        hide = self.secrets.values()
+        text, detail = redact.redact(text, hide), redact.redact(detail, hide)
+        events.append(self.run_dir, self.attempt, kind, text, level=level, actor=actor or events.SUPERVISOR, detail=detail)
 
 
 def _by(stop: Dict[str, Any]) -> str:
     return f" (asked by {stop['by']})" if stop.get("by") else ""
-
-
-def _lock(path: Path) -> Optional[int]:
-    """Hold the attempt for as long as this process lives; None where another supervisor has it.
-
-    Where the file system has no locks (some network ones), the claim of the attempt's folder alone decides.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except OSError as error:
-        complain(f"no lock on {path}: {error}")
-    return descriptor
-
-
-def read_secrets(descriptor: int) -> Dict[str, str]:
-    """The secrets that the launcher hands over through a pipe. Raises ValueError where it died before it had."""
-    with os.fdopen(descriptor, "rb") as pipe:
-        found = json.loads(pipe.read().decode("utf-8"))
-    return {str(key): str(value) for key, value in found.items()}
-
-
-def claim_next(run_dir: Path) -> int:
-    """The attempt that a foreground supervisor (a batch job) takes: the first, or the one after an ended one.
-
-    Raises VerbError("busy") where the last attempt may still be alive: a job submitted twice is harmless.
-    """
-    numbers = state.attempts(run_dir)
-    if numbers:
-        now_state = state.summary(run_dir, time.time())["state"]
-        if now_state in state.LIVE:
-            raise VerbError("busy", f"The run {run_dir.name} is {now_state} already.", "Stop it first.")
-    attempt = numbers[-1] + 1 if numbers else 1
-    if not rundir.claim(state.attempt_dir(run_dir, attempt), run_dir.stat().st_mode & 0o2770):
-        raise VerbError("busy", f"Another start of {run_dir.name} was faster.", "Look at the run's state.")
-    return attempt

@@ -1,11 +1,11 @@
 """What the helper channel can be asked: ``handle(verb, args)``.
 
-Verbs: hello, probe, facts, list, launch, read, stop, gpu, http, log, notes, check_start, check_read, check_stop, remedy.
-Arguments and answers are plain JSON.
+Arguments and answers are plain JSON; ``LIMITS_S`` names the verbs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
@@ -13,21 +13,66 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 from eagle3 import __version__
-from eagle3.runner import deepcheck, gpu, host, increments, jobs, logs, notes, remedies, rundir, state, vllm
+from eagle3.runner import collect as collecting
+from eagle3.runner import control as controlling
+from eagle3.runner import (
+    deepcheck,
+    gpu,
+    host,
+    increments,
+    intact,
+    jobs,
+    logs,
+    notes,
+    remedies,
+    rundir,
+    since,
+    stack_dump,
+    state,
+    vllm,
+    watchers,
+)
+from eagle3.runner import fork as forking
 from eagle3.runner import launch as launching
 from eagle3.runner import probe as probing
+from eagle3.runner import prune as pruning
 from eagle3.runner import stop as stopping
 from eagle3.runner.errors import VerbError, from_os_error
+from eagle3.runner.services import listing, records, restoring
 
-__all__ = ["LIMITS_S", "VerbError", "handle"]
+__all__ = ["LIMITS_S", "PRESENCE", "VerbError", "handle"]
 
 LIMITS_S = {
-    "hello": 5.0, "probe": 20.0, "facts": 30.0, "list": 20.0, "launch": 45.0, "read": 30.0, "stop": 20.0, "gpu": 15.0,
-    "http": 60.0, "log": 30.0, "notes": 20.0, "check_start": 30.0, "check_read": 30.0, "check_stop": 45.0, "remedy": 300.0,
-}  # fmt: skip
+    "hello": 5.0,
+    "probe": 20.0,
+    "facts": 30.0,
+    "list": 20.0,
+    "launch": 45.0,
+    "fork": 120.0,
+    "read": 30.0,
+    "stop": 20.0,
+    "collect": 40.0,
+    "dump": 30.0,
+    "since": 30.0,
+    "service": 20.0,
+    "restore": 20.0,
+    "control": 20.0,
+    "prune": 120.0,
+    "gpu": 15.0,
+    "http": 60.0,
+    "check_start": 30.0,
+    "check_read": 30.0,
+    "check_stop": 45.0,
+    "remedy": 300.0,
+    "log": 30.0,
+    "notes": 20.0,
+}
 """Seconds after which the channel answers that a verb has not answered."""
 
 Args = Dict[str, Any]
+
+PRESENCE = watchers.Presence()
+"""Who sits at the other end of this process's channel."""
 
 
 def handle(verb: str, args: Args) -> Dict[str, Any]:
@@ -37,6 +82,8 @@ def handle(verb: str, args: Args) -> Dict[str, Any]:
     if not isinstance(args, dict):
         raise VerbError("usage", f"The arguments of {verb} must be an object.")
     try:
+        if args.get("workspace"):
+            PRESENCE.at(args["workspace"])
         return _VERBS[verb](args)
     except KeyError as error:
         raise VerbError("usage", f"The verb {verb} needs the argument {error}.") from error
@@ -44,7 +91,12 @@ def handle(verb: str, args: Args) -> Dict[str, Any]:
         raise from_os_error(error, f"the verb {verb}") from error
 
 
-def _hello(_: Args) -> Dict[str, Any]:
+def _hello(args: Args) -> Dict[str, Any]:
+    if args.get("actor"):
+        PRESENCE.tell(str(args["actor"]), str(args.get("watching") or ""))
+    if args.get("workspace"):
+        PRESENCE.at(args["workspace"])
+        _restore_due(args["workspace"])
     return {
         "version": __version__,
         "python": platform.python_version(),
@@ -52,10 +104,12 @@ def _hello(_: Args) -> Dict[str, Any]:
         "user": host.user(),
         "host": platform.node(),
         "home": str(Path.home()),
+        "damaged": intact.damaged(),
     }
 
 
 def _probe(args: Args) -> Dict[str, Any]:
+    _restore_due(args["workspace"])
     return probing.probe(args["workspace"], args.get("paths") or (), args.get("urls") or ())
 
 
@@ -67,7 +121,35 @@ def _facts(args: Args) -> Dict[str, Any]:
 
 
 def _list(args: Args) -> Dict[str, Any]:
-    return {"runs": probing.list_runs(args["workspace"])}
+    _restore_due(args["workspace"])
+    return {"runs": probing.list_runs(args["workspace"]), "watchers": watchers.watchers(args["workspace"], time.time())}
+
+
+def _restore_due(workspace: str) -> None:
+    """A supervisor that died has left services stopped: whoever looks at the workspace next has them started again."""
+    with contextlib.suppress(PermissionError):  # the verb itself says it
+        restoring.spawn_due(rundir.runs(workspace), PRESENCE.actor or host.user())
+
+
+def _since(args: Args) -> Dict[str, Any]:
+    return since.since(args["workspace"], float(args["t"]), int(args.get("limit") or since.MAX_HAPPENINGS))
+
+
+def _service(args: Args) -> Dict[str, Any]:
+    return listing.services(str(args.get("pattern") or "vllm*"))
+
+
+def _restore(args: Args) -> Dict[str, Any]:
+    """Start again, by hand, what a run has stopped and what could not be started again before."""
+    run_dir = _existing(args)
+    if state.summary(run_dir, time.time())["state"] in state.LIVE:
+        text = f"The run {run_dir.name} is alive and needs what was stopped for it."
+        raise VerbError("busy", text, "Stop the run: its supervisor starts them again.")
+    waiting = records.outstanding(run_dir, failed=True)
+    if waiting:
+        restoring.spawn(run_dir, str(args.get("actor") or host.user()), again=True)
+    names = [str(entry["name"]) for _, yielded in waiting for entry in yielded["services"]]
+    return {"run_id": run_dir.name, "services": names, "already": not waiting}
 
 
 def _launch(args: Args) -> Dict[str, Any]:
@@ -81,6 +163,21 @@ def _launch(args: Args) -> Dict[str, Any]:
         resume=bool(args.get("resume")),
         secret_env=args.get("secret_env"),
         attempt=args.get("attempt"),
+    )
+
+
+def _fork(args: Args) -> Dict[str, Any]:
+    return forking.fork(
+        args["workspace"],
+        args["run_id"],
+        args["new_id"],
+        args["spec_toml"],
+        args["launch"],
+        args.get("stages") or (),
+        args.get("partial") or (),
+        args.get("checkpoint"),
+        args.get("changed") or (),
+        str(args.get("actor") or ""),
     )
 
 
@@ -117,6 +214,27 @@ def _read(args: Args) -> Dict[str, Any]:
 
 def _stop(args: Args) -> Dict[str, Any]:
     return stopping.stop(_existing(args), args.get("mode") or "now", str(args.get("actor") or ""), args.get("grace_s"))
+
+
+def _collect(args: Args) -> Dict[str, Any]:
+    # A run that has lost its launch.json is the more worth a report.
+    run_dir = rundir.run_path(args["workspace"], args["run_id"])
+    return collecting.collect(run_dir if run_dir.is_dir() else _existing(args))
+
+
+def _control(args: Args) -> Dict[str, Any]:
+    return controlling.control(_existing(args), str(args.get("action") or ""), str(args.get("actor") or ""))
+
+
+def _prune(args: Args) -> Dict[str, Any]:
+    chosen = [_existing(args)] if args.get("run_id") else rundir.runs(args["workspace"])
+    artefacts = [str(name) for name in args.get("artefacts") or ()]
+    gone: Dict[Any, int] = {}
+    return {"runs": [pruning.prune(run_dir, artefacts, bool(args.get("apply")), gone) for run_dir in chosen]}
+
+
+def _dump(args: Args) -> Dict[str, Any]:
+    return stack_dump.dump_last(_existing(args), str(args.get("actor") or ""))
 
 
 def _gpu(_: Args) -> Dict[str, Any]:
@@ -176,8 +294,16 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "facts": _facts,
     "list": _list,
     "launch": _launch,
+    "fork": _fork,
     "read": _read,
     "stop": _stop,
+    "collect": _collect,
+    "control": _control,
+    "prune": _prune,
+    "dump": _dump,
+    "since": _since,
+    "service": _service,
+    "restore": _restore,
     "gpu": _gpu,
     "http": _http,
     "check_start": _check_start,

@@ -114,8 +114,8 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def serving_url(arguments: List[str]) -> Optional[str]:
-    """The address of the vLLM server with this command line; None where it is none, or takes a free port."""
+def serving_arguments(arguments: List[str]) -> Optional[List[str]]:
+    """What a vLLM server was told, after the words that make it one; None for any other command line."""
     names = [Path(part).name for part in arguments]
     at = next((i for i, name in enumerate(names[:-1]) if name == "vllm" and arguments[i + 1] == "serve"), None)
     if at is None:
@@ -128,10 +128,20 @@ def serving_url(arguments: List[str]) -> Optional[str]:
             ),
             None,
         )
-    if at is None:
+    return None if at is None else arguments[at + 1 :]
+
+
+def is_server(arguments: List[str]) -> bool:
+    """Whether this command line is a vLLM server's."""
+    return serving_arguments(arguments) is not None
+
+
+def serving_url(arguments: List[str]) -> Optional[str]:
+    """The address of the vLLM server with this command line; None where it is none, or takes a free port."""
+    rest = serving_arguments(arguments)
+    if rest is None:
         return None
     port, name = str(DEFAULT_PORT), ""
-    rest = arguments[at + 1 :]
     for index, part in enumerate(rest):
         key, equals, value = part.partition("=")
         value = value if equals else rest[index + 1] if index + 1 < len(rest) else ""

@@ -11,6 +11,7 @@ from typing import Any
 from eagle3.core.spec import RunSpec
 from eagle3.core.wording import bytes_label
 from eagle3.journal import Journal
+from eagle3.runner import rundir
 
 
 class StageError(RuntimeError):
@@ -40,12 +41,20 @@ class StageContext:
     stop_requested: Callable[[], bool]
     figures: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Figures of the stages already finished, by stage."""
+    paused_s: float = 0.0
+    """How long this attempt has been held by pauses; stages' seconds leave it out."""
 
     def path(self, *parts: str) -> Path:
         """A path inside the run directory, its folder made."""
         path = self.run_dir.joinpath(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+    def order(self, what: str) -> dict[str, Any]:
+        """What the operator asks of this attempt by ``control.json`` ("pause", "checkpoint"): by whom and when; else empty."""
+        found = rundir.read_object(self.run_dir / "control.json")
+        asked = found.get(what) if found.get("attempt") == self.journal.attempt else None
+        return asked if isinstance(asked, dict) else {}
 
     def check_stop(self) -> None:
         """Raise Stopped where the operator asked for it. Call it where everything done so far is on disk."""

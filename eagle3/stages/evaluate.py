@@ -13,7 +13,7 @@ from typing import Any
 from eagle3 import draft_folder
 from eagle3.core.acceptance import Acceptance, between
 from eagle3.core.lossless import TIE_GAP, Lossless, compare
-from eagle3.core.spec import RunSpec, hash_of
+from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.core.verdict import Evidence, Verdict, judge
 from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.vllm_server import VllmServer
@@ -44,7 +44,7 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
     return {
         "evaluate": spec.evaluate.model_dump(),
         "server": spec.server.model_dump(exclude={"port", "start_timeout_s"}),
-        "target": spec.target.model_dump(),
+        "target": spec.target.model_dump(include=MODEL_FIELDS | {"auxiliary_layers"}),
         "model": fingerprint(model_dir(spec.target.model)),
         "device": spec.device,
     }

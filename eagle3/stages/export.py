@@ -21,14 +21,17 @@ from eagle3.versions import versions_here
 STAGE = "export"
 OUTPUTS = ("export/config.json", "export/*.safetensors", "export/README.md")
 
+NOT_SAID = {
+    "workspace", "worker_python", "server_python", "group", "grace_s", "disk_floor_bytes", "forked_from", "hardware", "devices",
+}  # fmt: skip
+"""Fields that the model card does not tell."""
+
 _CARRIED = ("*.safetensors", "*.safetensors.index.json")
 
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What makes the stage run again when it changes: all that the model card says."""
-    return {
-        "spec": spec.model_dump(exclude={"workspace", "worker_python", "server_python", "group", "grace_s", "disk_floor_bytes"})
-    }
+    return {"spec": spec.model_dump(exclude=NOT_SAID)}
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from eagle3.core.spec import RunSpec, hash_of
+from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.engines.completions import Completions, RequestFailed, run_bounded
 from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.rows import Row, read_rows
 from eagle3.stages.context import StageContext, StageError
+from eagle3.stages.hold import Hold
 from eagle3.store import StateError, StateRow, StateStore
 from eagle3.targets import model_dir
 
@@ -36,7 +37,7 @@ _ATTEMPTS = 2
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What this stage depends on, besides the samples."""
-    target = spec.target.model_dump(exclude={"served_name", "source"})
+    target = spec.target.model_dump(include=(MODEL_FIELDS - {"served_name", "source"}) | {"auxiliary_layers"})
     return {"target": target, "model": fingerprint(model_dir(spec.target.model))}
 
 
@@ -62,9 +63,10 @@ def run(ctx: StageContext) -> dict[str, Any]:
         ctx.check_disk(store.bytes_of(tokens, len(missing), ctx.spec.target.dtype))
         try:
             with extraction_server(ctx, store) as server:
-                began = time.monotonic()
+                began = time.monotonic() - ctx.paused_s
                 asyncio.run(extract_all(ctx, server, store, missing, done))
-                figures = {"tok_s": tokens / (time.monotonic() - began), "server_start_s": server.start_s}
+                seconds = time.monotonic() - began - ctx.paused_s
+                figures = {"tok_s": tokens / seconds, "server_start_s": server.start_s}
         finally:
             store.clear_raw()
     store.seal(done)
@@ -110,6 +112,8 @@ async def extract_all(
     began = last = time.monotonic()
     tokens = 0
     ctx.journal.progress("extract", len(done), total, "samples")
+    hold = Hold(ctx, "extract", "samples")
+    hold.done, hold.total = len(done), total
 
     async with Completions(server.base_url, timeout_s=ctx.spec.extract.request_timeout_s) as client:
 
@@ -118,17 +122,18 @@ async def extract_all(
             ctx.check_disk(store.bytes_of(len(sample["input_ids"]), 1, ctx.spec.target.dtype))
             done[sample["index"]] = await _one(ctx, client, server.model, store, sample)
             tokens += len(sample["input_ids"])
+            hold.done = len(done)
             ctx.journal.progress("extract", len(done), total, "samples", force=len(done) == total)
             now = time.monotonic()
             if now - last >= _ROW_EVERY_S or len(done) == total:
                 last = now
-                ctx.journal.metrics("extract", len(done), tok_s=tokens / max(now - began, 1e-9))
+                ctx.journal.metrics("extract", len(done), tok_s=tokens / max(now - began - hold.seconds, 1e-9))
 
         def watch() -> None:
             ctx.check_stop()
             server.check_alive()
 
-        failures = await run_bounded(samples, extract, concurrency=ctx.spec.extract.concurrency, watch=watch)
+        failures = await run_bounded(samples, extract, concurrency=ctx.spec.extract.concurrency, watch=watch, hold=hold)
     if failures:
         # A server without room leaves no file and no word of it: then the disk is the reason to give.
         ctx.check_disk(store.bytes_of(max(len(sample["input_ids"]) for sample in samples), 1, ctx.spec.target.dtype))

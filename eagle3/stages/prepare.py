@@ -14,6 +14,7 @@ from typing import Any
 
 from eagle3.core.spec import RunSpec
 from eagle3.engines.model_dir import check_model_dir, check_shape, fingerprint
+from eagle3.forecast import no_room
 from eagle3.rows import write_rows
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.prompts import Prompt, content_hash, read_builtin, read_file, user_file
@@ -24,7 +25,8 @@ OUTPUTS = ("data/prompts.jsonl",)
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What this stage depends on; the content of a user's file and of the target's folder counts, not their names alone."""
-    part: dict[str, Any] = {"data": spec.data.model_dump(), "model": fingerprint(model_dir(spec.target.model))}
+    data = spec.data.model_dump(exclude={"prompt_tokens"})
+    part: dict[str, Any] = {"data": data, "model": fingerprint(model_dir(spec.target.model))}
     if spec.data.prompts != "builtin":
         part["file"] = content_hash(user_file(spec.data.prompts))
     return part
@@ -34,7 +36,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     """Write ``data/prompts.jsonl``. Figures: train, heldout (conversations), kinds (kind → conversations), duplicates."""
     data = ctx.spec.data
     ctx.journal.progress("prepare", 0, data.train_prompts + data.heldout_prompts, "prompts")
-    ctx.check_disk()
+    if short := no_room(ctx.spec, ctx.run_dir):
+        raise StageError(f"{short.removesuffix('.')}; then resume the run, or fork it with other numbers.")
     check_shape(check_model_dir(ctx.model_dir), ctx.spec.target, ctx.model_dir)
     prompts = read_builtin() if data.prompts == "builtin" else read_file(user_file(data.prompts))
     unique = without_duplicates(prompts)

@@ -11,13 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from eagle3.core.spec import RunSpec, hash_of
+from eagle3.core import guards
+from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.engines.completions import Completions, Failure, RequestFailed, run_bounded
 from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.rows import Row, append_row, read_rows, read_whole_rows, write_rows
-from eagle3.stages import samples
+from eagle3.stages import guarding, samples
 from eagle3.stages.context import StageContext, StageError
+from eagle3.stages.hold import Hold
 from eagle3.stages.samples import Message, Template, Turn
 from eagle3.targets import model_dir
 
@@ -39,7 +41,7 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
 def _answers_part(spec: RunSpec) -> dict[str, Any]:
     regenerate = spec.regenerate
     return {
-        "target": spec.target.model_dump(exclude={"auxiliary_layers"}),
+        "target": spec.target.model_dump(include=MODEL_FIELDS),
         "model": fingerprint(model_dir(spec.target.model)),
         "max_new_tokens": regenerate.max_new_tokens,
         "temperature": regenerate.temperature,
@@ -66,9 +68,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
         if (measured := baseline.load(ctx)) is not None:
             return figures | _baseline_figures(measured)
     with VllmServer(ctx, "plain") as server:
-        began = time.monotonic()
+        began = time.monotonic() - ctx.paused_s
         tokens = asyncio.run(answer_all(ctx, server, missing, answers)) if missing else 0
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - began - ctx.paused_s
         figures = write_outputs(ctx, prompts, answers, template)
         measured = baseline.measure(ctx, server)
         start_s = server.start_s
@@ -132,7 +134,9 @@ async def answer_all(ctx: StageContext, server: VllmServer, prompts: Sequence[Ro
             answers.add(prompt, {"messages": messages, "turns": [turn.as_row() for turn in turns]})
             progress.add(sum(len(turn.answer_ids) for turn in turns))
 
-        failures = await run_bounded(prompts, answer, concurrency=settings.concurrency, watch=_watch(ctx, server))
+        failures = await run_bounded(
+            prompts, answer, concurrency=settings.concurrency, watch=_watch(ctx, server), hold=progress.hold
+        )
     _settle(ctx, failures, answers)
     progress.row()
     return progress.tokens
@@ -208,11 +212,14 @@ class _Progress:
         self.tokens = 0
         self._ctx, self._total, self._done = ctx, total, 0
         self._began = self._last = time.monotonic()
+        self.hold = Hold(ctx, "regenerate", "answers")
+        self.hold.total = total
         ctx.journal.progress("regenerate", 0, total, "answers")
 
     def add(self, tokens: int) -> None:
         self.tokens += tokens
         self._done += 1
+        self.hold.done = self._done
         self._ctx.journal.progress("regenerate", self._done, self._total, "answers", force=self._done == self._total)
         if time.monotonic() - self._last >= _ROW_EVERY_S:
             self.row()
@@ -220,7 +227,9 @@ class _Progress:
     def row(self) -> None:
         self._last = time.monotonic()
         if self._done:
-            self._ctx.journal.metrics("regenerate", self._done, tok_s=self.tokens / max(self._last - self._began, 1e-9))
+            self._ctx.journal.metrics(
+                "regenerate", self._done, tok_s=self.tokens / max(self._last - self._began - self.hold.seconds, 1e-9)
+            )
 
 
 def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, template: Template) -> dict[str, Any]:
@@ -228,6 +237,8 @@ def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, t
     conversations: list[Row] = []
     kept: list[Row] = []
     answer_tokens = repeating = dropped = skipped = cut = 0
+    shares: list[float] = []
+    supervised: list[int] = []
     # One token less than the server's limit: extraction sends a sample as a prompt and must ask for one token more.
     limit = ctx.spec.target.max_model_len - 1
     for prompt in prompts:
@@ -237,7 +248,8 @@ def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, t
             continue
         turns = [Turn(**turn) for turn in row["turns"]]
         about = {key: prompt[key] for key in ("id", "kind", "split", "hash")}
-        broken = any(samples.repeated_share(turn.answer_ids) > samples.REPEAT_LIMIT for turn in turns)
+        shares.append(max(samples.repeated_share(turn.answer_ids) for turn in turns))
+        broken = shares[-1] > ctx.spec.guards.repeated_share
         conversations.append(about | {"messages": row["messages"]} | ({"repeating": True} if broken else {}))
         answer_tokens += sum(len(turn.answer_ids) for turn in turns)
         cut += turns[-1].finish == "length"
@@ -249,6 +261,7 @@ def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, t
             sample = samples.make_sample(row["messages"], turns, template.render, ends, limit)
         except samples.TemplateError as error:
             raise StageError(f"Prompt '{prompt['id']}': {error}") from error
+        supervised.append(sum(sample.loss_mask))
         if not any(sample.loss_mask):
             skipped += 1
             continue
@@ -261,7 +274,13 @@ def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, t
                 "prompt_tokens": sample.prompt_tokens,
             }
         )
-    _judge(ctx, kept, repeating, dropped, len(conversations))
+    if repeating:
+        text = f"{repeating} of {len(conversations)} answers repeat single tokens; {dropped} are kept out of training."
+        ctx.journal.event("repeating", text, level="warn")
+    limits = ctx.spec.guards
+    if guarding.act(ctx, [*guards.repeated_answers(shares, limits), *guards.blind_samples(supervised, limits)]):
+        Hold(ctx, "regenerate").wait()
+    _judge(ctx, kept, len(conversations))
     write_rows(ctx.path(OUTPUTS[0]), conversations)
     write_rows(ctx.path(OUTPUTS[1]), kept)
     return {
@@ -270,14 +289,7 @@ def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, t
     }  # fmt: skip
 
 
-def _judge(ctx: StageContext, kept: Sequence[Row], repeating: int, dropped: int, answered: int) -> None:
-    if repeating:
-        ctx.journal.event(
-            "guard",
-            f"{repeating} of {answered} answers repeat single tokens (over {samples.REPEAT_LIMIT:.0%} equal the one before); "
-            f"{dropped} are kept out of training. Many such answers mean that the server is broken.",
-            level="warn",
-        )
+def _judge(ctx: StageContext, kept: Sequence[Row], answered: int) -> None:
     train = sum(row["split"] == "train" for row in kept)
     heldout = len(kept) - train
     if not train:

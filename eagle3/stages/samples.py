@@ -19,8 +19,6 @@ Message = dict[str, str]
 Render = Callable[[Sequence[Message]], list[int]]
 """Token ids of the messages so far, followed by the template's invitation to the assistant."""
 
-REPEAT_LIMIT = 0.3
-"""Share of an answer's tokens that may equal the one before; running text has a few percent, a broken server much more."""
 _REPEAT_MIN_TOKENS = 8
 
 

@@ -25,7 +25,9 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
     how = spec.train.model_dump(exclude={"checkpoint_every_steps", "validate_every_steps", "keep_last"})
     # Embeddings and head come from the target's folder.
     model = fingerprint(model_dir(spec.target.model))
-    return {"train": how, "auxiliary_layers": spec.target.auxiliary_layers, "target": spec.target.name, "model": model}
+    part = {"train": how, "auxiliary_layers": spec.target.auxiliary_layers, "target": spec.target.name, "model": model}
+    shape = {name: value for name, value in spec.target.draft.model_dump().items() if value}
+    return part | ({"draft": shape} if shape else {})
 
 
 def run(ctx: StageContext) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Leaves ``vocabulary/token_freq.pt`` (speculators' counts), ``d2t.npy`` (``[size]
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
 from dataclasses import dataclass
@@ -14,10 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from eagle3.core import guards
 from eagle3.core.spec import RunSpec
 from eagle3.engines.model_dir import fingerprint
 from eagle3.runner import rundir
+from eagle3.stages import guarding
 from eagle3.stages.context import StageContext, StageError
+from eagle3.stages.hold import Hold
 from eagle3.targets import model_dir
 from eagle3.training.samples import Sample, read_samples
 
@@ -25,9 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 OUTPUTS = ("vocabulary/token_freq.pt", "vocabulary/d2t.npy", "vocabulary/t2d.npy", "vocabulary/coverage.json")
-
-WARN_BELOW = 0.95
-"""Held-out coverage under which too many of the target's tokens are out of the draft's reach."""
 
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
@@ -52,13 +53,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
     )
     heldout = measured["heldout"].share
     ctx.journal.progress("vocabulary", size, size, "tokens")
-    if heldout < WARN_BELOW:
-        ctx.journal.event(
-            "coverage-low",
-            f"The draft's {size} tokens cover {heldout:.1%} of the held-out answers' tokens; the rest it can never propose. "
-            "Use more training prompts or a larger vocabulary.size.",
-            level="warn",
-        )
+    found = guards.low_coverage(heldout, measured["heldout"].tokens, ctx.spec.guards, size)
+    if guarding.act(ctx, found):
+        Hold(ctx, "vocabulary").wait()
     return {"size": size, "coverage": round(heldout, 5), "coverage_train": round(measured["train"].share, 5)}
 
 
@@ -138,5 +135,8 @@ def _map(samples: list[Sample], folder: Path, size: int, target_size: int) -> tu
     d2t, t2d = vocab_mapping.build_vocab_mappings_from_distribution(counted, size, target_size)
     maps = d2t.numpy(), t2d.numpy()
     for name, array in zip(("d2t", "t2d"), maps, strict=True):
-        np.save(folder / f"{name}.npy", array)
+        # Never in place: a fork may know the old file by another name.
+        content = io.BytesIO()
+        np.save(content, array)
+        rundir.write_bytes(folder / f"{name}.npy", content.getvalue())
     return maps

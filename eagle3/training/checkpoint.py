@@ -85,6 +85,14 @@ class CheckpointStore:
                 return Checkpoint(path, step, self.signature)
         return None
 
+    def at(self, step: int) -> Checkpoint | None:
+        """The complete checkpoint of a step, of whatever signature; for a fork, which knows what it changes."""
+        for found, path in self._ours():
+            marker = rundir.read_object(path / MARKER)
+            if found == step and _whole(path, marker):
+                return Checkpoint(path, step, str(marker["signature"]))
+        return None
+
     def _ours(self) -> list[tuple[int, Path]]:
         """Folders that carry a marker of this module and are named after its step."""
         found = []

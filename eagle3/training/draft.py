@@ -38,6 +38,7 @@ def build(spec: RunSpec, model_dir: Path, vocabulary_dir: Path) -> Eagle3DraftMo
         full_attention_indices=[0],
         trust_remote_code=spec.target.trust_remote_code,
     )
+    shape(layer_config, spec)
     model = Eagle3DraftModel.from_training_args(
         layer_config,
         t2d=t2d,
@@ -56,6 +57,16 @@ def build(spec: RunSpec, model_dir: Path, vocabulary_dir: Path) -> Eagle3DraftMo
     with torch.no_grad():
         model.fc.weight[:, -model.hidden_size :].diagonal().add_(1.0)
     return model
+
+
+def shape(layer_config: transformers.PretrainedConfig, spec: RunSpec) -> None:
+    """Put the spec's own numbers (``target.draft``) over those that speculators derived from the target's config.
+
+    A target with MLA has no head size that a dense draft could take: speculators would use its rotary part alone.
+    """
+    for name, value in spec.target.draft.model_dump().items():
+        if value:
+            setattr(layer_config, name, value)
 
 
 def save(model: Eagle3DraftModel, folder: Path, dtype: torch.dtype) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +12,15 @@ import torch
 from speculators.models.eagle3.core import Eagle3DraftModel
 from speculators.train.trainer import TrainerConfig
 
+from eagle3.core import guards
 from eagle3.core.spec import hash_of
 from eagle3.runner import rundir
+from eagle3.stages import guarding
 from eagle3.stages import train as stage
 from eagle3.stages.context import StageContext, StageError, Stopped
+from eagle3.stages.hold import Hold
 from eagle3.training import draft, heldout, losses
-from eagle3.training.checkpoint import CheckpointStore
+from eagle3.training.checkpoint import Checkpoint, CheckpointStore
 from eagle3.training.dataset import Collate, StatesDataset, train_loader
 from eagle3.training.samples import Sample, read_samples
 from eagle3.training.trainer import DraftTrainer, StepRow
@@ -59,9 +63,12 @@ class Session:
         )
         loader = train_loader(dataset, self.collate, spec.train.seed, workers=0 if self.device.type == "cpu" else 4)
         self.trainer = DraftTrainer(model, config, loader, self.device, self._on_step)
+        self._lineage = rundir.read_object(ctx.run_dir / "fork.json")
         self.losses: deque[float] = deque(maxlen=LAST_LOSSES)
         self.tokens = self.seconds = 0.0
         self.saved_step = -1
+        self.guards = guards.TrainingGuards(spec.guards)
+        self._saved_for: Any = None
 
     def run(self) -> dict[str, Any]:
         ctx, total = self.ctx, self.ctx.spec.train.max_steps
@@ -69,11 +76,14 @@ class Session:
         weights = {name: 4 * tensor.numel() for name, tensor in self.trainer.model.state_dict().items()}
         trained = sum(weights[name] for name in self.trainer.trainable())
         ctx.check_disk(more_bytes=2 * sum(weights.values()) + 3 * trained * (ctx.spec.train.keep_last + 1))
-        checkpoint = self.store.newest()
+        checkpoint, forked = self.store.newest(), False
+        if checkpoint is None and (step := self._lineage.get("checkpoint")) is not None:
+            checkpoint, forked = self._of_the_parent(int(step)), True
         floor = self._floor(fresh=checkpoint is None)
         resumed_from = None
         if checkpoint is not None:
-            self.trainer.restore(checkpoint)
+            order = forked and bool({"train.pack_tokens", "train.seed"} & set(self._lineage.get("changed", [])))
+            self.trainer.restore(checkpoint, other_numbers=forked, other_order=order)
             self.losses.extend(checkpoint.load(torch.device("cpu"))[1]["losses"])
             resumed_from = self.saved_step = checkpoint.step
             ctx.journal.event("train-resumed", f"Training goes on from the checkpoint of step {resumed_from} of {total}.")
@@ -115,9 +125,52 @@ class Session:
         ctx.journal.progress("train", row.step, train.max_steps, "steps", force=row.step == train.max_steps)
         if row.step % train.checkpoint_every_steps == 0 or row.step == train.max_steps:
             self._save()
+        self._guard(row)
+        self._obey(row.step)
         self._stop_saved()
         if row.step % train.validate_every_steps == 0 and row.step != train.max_steps:
             self._validate(row.step)
+
+    def _guard(self, row: StepRow) -> None:
+        """Look at the step for what goes wrong quietly. What asks for a stop ends the stage here, with everything saved."""
+        used, total = self._memory() if self.device.type == "cuda" else (None, None)
+        seen = guards.StepSeen(
+            row.step, row.loss, row.grad_norm, row.acc_pos[0], row.tokens, time.time(), time.monotonic(), used, total
+        )
+        guarding.act(self.ctx, self.guards.take(seen), self._save_once)
+
+    def _memory(self) -> tuple[int, int]:
+        free, total = torch.cuda.mem_get_info(self.device)
+        return total - free, total
+
+    def _save_once(self) -> None:
+        if self.saved_step != self.trainer.steps_done:
+            self._save()
+
+    def _obey(self, step: int) -> None:
+        """Save where the operator asked for it, and hold where the run is paused: saved first, so that nothing hangs on it."""
+        asked = self.ctx.order("checkpoint")
+        if asked and asked.get("t") != self._saved_for:
+            self._saved_for = asked.get("t")
+            if self.saved_step != step:
+                self._save()
+            self.ctx.journal.event("checkpoint", f"Step {step} is saved, as {asked.get('by') or 'somebody'} asked.", step=step)
+        if self.ctx.order("pause"):
+            if self.saved_step != step:
+                self._save()
+            hold = Hold(self.ctx, "train", "steps")
+            hold.done, hold.total = step, self.ctx.spec.train.max_steps
+            hold.wait()
+
+    def _of_the_parent(self, step: int) -> Checkpoint:
+        """The checkpoint that this run was forked from. Raises StageError where it is gone or changed."""
+        found = self.store.at(step)
+        if found is None:
+            raise StageError(
+                f"The checkpoint of step {step} that this run was forked from is gone or not whole; "
+                f"fork {self._lineage.get('run_id')} again."
+            )
+        return found
 
     def _save(self) -> None:
         weights = self.trainer.trainable()

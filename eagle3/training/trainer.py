@@ -104,8 +104,12 @@ class DraftTrainer(Trainer):
             },
         }
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on from ``checkpoint`` as if the training had never been interrupted."""
+    def restore(self, checkpoint: Checkpoint, *, other_numbers: bool = False, other_order: bool = False) -> None:
+        """Go on from ``checkpoint`` as if the training had never been interrupted.
+
+        With ``other_numbers`` (a fork) the learning rate and its schedule are this configuration's, at the checkpoint's step;
+        with ``other_order`` the samples come in another order or other packs, so the next epoch begins.
+        """
         weights, state = checkpoint.load(self._device)
         missing = self.trainable().keys() ^ weights.keys()
         if missing:
@@ -115,12 +119,21 @@ class DraftTrainer(Trainer):
             )
         self.model.load_state_dict(weights, strict=False)
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            own = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
             optimizer.load_state_dict(saved)
+            for group, numbers in zip(optimizer.param_groups, own, strict=True) if other_numbers else ():
+                group.update(numbers)
         for scheduler, saved in zip(self.schedulers, state["schedulers"], strict=True):
-            scheduler.load_state_dict(saved)
+            if other_numbers:
+                _advance(scheduler, saved["last_epoch"])
+            else:
+                scheduler.load_state_dict(saved)
         self.global_step = state["global_step"]
         self.current_epoch = state["epoch"]
         self._resume_local_step = self._local_step = state["local_step"]
+        if other_order:
+            self.current_epoch += 1
+            self._resume_local_step = self._local_step = 0
         rng = state["rng"]
         random.setstate(rng["python"])
         np.random.set_state(rng["numpy"])
@@ -166,3 +179,13 @@ class DraftTrainer(Trainer):
             tokens=round(profile["tokens_per_s"] * profile["step_ms"] / 1000),
             seconds=seconds,
         )
+
+
+def _advance(scheduler: torch.optim.lr_scheduler.LambdaLR, steps: int) -> None:
+    """Put a schedule that has just been made at the rate that it has after so many steps."""
+    scheduler.last_epoch = steps
+    scheduler._step_count = steps + 1
+    rates = [base * factor(steps) for base, factor in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)]
+    for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    scheduler._last_lr = rates

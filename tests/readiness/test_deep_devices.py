@@ -15,7 +15,13 @@ from eagle3.runner.launch import launch
 from tests.readiness.support import judged, status, wants
 from tests.runner.support import end_everything, shell, state_is, wait_for
 
-RANK_1_SLEEPS = "import os, time\nif os.environ.get('EAGLE3_RANK') == '1': time.sleep(600)\n"
+RANK_1_NEVER_JOINS = """
+import os, time
+if os.environ.get("EAGLE3_RANK") == "1":
+    import torch.distributed
+    torch.distributed.init_process_group = lambda *_, **__: time.sleep(600)
+"""
+RANK_1_NEVER_STARTS = "import os, time\nif os.environ.get('EAGLE3_RANK') == '1': time.sleep(600)\n"
 
 
 def test_the_processor_computes_what_it_should(tmp_path: Path) -> None:
@@ -49,15 +55,28 @@ def test_two_ranks_add_up_over_gloo(tmp_path: Path) -> None:
     assert judged("deep.allreduce", facts)["gpu.allreduce:2"].status == "ok", facts
 
 
-def test_a_rank_that_never_joins_ends_at_the_limit_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def customized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What each interpreter started here runs first."""
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(RANK_1_SLEEPS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
-    facts = sections.allreduce(wants(tmp_path), tmp_path, limit_s=6)
+    return tmp_path / "site" / "sitecustomize.py"
+
+
+def test_a_rank_that_never_joins_ends_at_the_limit_and_is_named(customized: Path, tmp_path: Path) -> None:
+    customized.write_text(RANK_1_NEVER_JOINS)
+    facts = sections.allreduce(wants(tmp_path), tmp_path, limit_s=4, start_s=100)
     [tried] = facts["counts"]
-    assert (tried["hanging"], 1 in tried["joined"], tried["reduced"]) == ([0, 1], False, []), tried
+    assert (tried["started"], tried["hanging"], 1 in tried["joined"], tried["reduced"]) == ([0, 1], [0, 1], False, []), tried
     check = judged("deep.allreduce", facts)["gpu.allreduce:2"]
-    assert check.status == "fail" and "no end within 6 s; rank" in check.evidence
+    assert check.status == "fail" and "no end within 4 s; rank 0, 1 hangs" in check.evidence
+
+
+def test_a_rank_that_does_not_even_start_is_told_apart(customized: Path, tmp_path: Path) -> None:
+    customized.write_text(RANK_1_NEVER_STARTS)
+    facts = sections.allreduce(wants(tmp_path), tmp_path, start_s=1)
+    check = judged("deep.allreduce", facts)["gpu.allreduce:2"]
+    assert check.status == "fail" and "1 did not start within 1 s" in check.evidence
 
 
 def test_more_ranks_than_devices_are_skipped_and_say_why(tmp_path: Path) -> None:

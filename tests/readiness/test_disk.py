@@ -62,16 +62,22 @@ def test_a_file_in_the_way_and_a_place_that_does_not_answer_are_told(tmp_path: P
 
 
 def test_a_run_that_is_too_large_for_the_disk_is_told_with_the_arithmetic(tmp_path: Path) -> None:
-    small = on_tmpfs(tmp_path, "size=1100m", spec=SMOL)
-    wanted = sum(int(need["bytes"]) for need in small["disk"]["needs"])
-    told = fault(
-        "disk.needs", small, f"= {bytes_label(wanted)}; on {tmp_path}/disk 1.1 GiB free − 1.0 GiB kept free", SMOL, status="fail"
-    )
-    assert "24 samples" in told.evidence and told.id == f"disk.needs:{tmp_path}/disk"
-    roomy = mended("disk.needs", on_tmpfs(tmp_path, "size=9g", spec=SMOL), SMOL)
-    assert "to use" in roomy[0].evidence
-    tight = 1024 * MIB + int(wanted / 0.9)
-    fault("disk.needs", on_tmpfs(tmp_path, f"size={tight // MIB + 1}m", spec=SMOL), "to use", SMOL, status="warn")
+    wanted = sum(int(need["bytes"]) for need in asked(SMOL, "/ws")["needs"] if not need["unless"])
+    floor = SMOL.disk_floor_bytes
+
+    def disk(free_bytes: float) -> dict[str, Any]:
+        return on_tmpfs(tmp_path, f"size={int(free_bytes) >> 12 << 12}", spec=SMOL)
+
+    told = fault("disk.needs", disk(floor + wanted / 2), f"on {tmp_path}/disk", SMOL, status="fail")
+    for part in (
+        f"{bytes_label(wanted)} for hidden states",
+        f"{bytes_label(floor + wanted / 2)} free",
+        f"− {bytes_label(floor)} kept free",
+    ):
+        assert part in told.evidence
+    assert told.id == f"disk.needs:{tmp_path}/disk" and "choose another workspace" in told.remedy
+    fault("disk.needs", disk(floor + wanted / 0.9), "to use", SMOL, status="warn")
+    mended("disk.needs", disk(floor + 2 * wanted), SMOL)
 
 
 def test_what_is_there_already_need_not_be_fetched(tmp_path: Path) -> None:

@@ -6,15 +6,17 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from eagle3.core.spec import RunSpec
 from eagle3.runner.launch import launch
 from tests.readiness.environments import environment, torch
 from tests.readiness.light import ON_GPUS, SMOL, changed, fault, gathered, judged, mended, unclear
 from tests.runner.support import kill_supervisor, shell, started
 
-SPREAD = ON_GPUS.model_copy(update={"server": ON_GPUS.server.model_copy(update={"args": ["--tensor-parallel-size=4"]})})
+SPREAD = ON_GPUS.model_copy(update={"server": ON_GPUS.server.model_copy(update={"tensor_parallel": 4})})
 
 
 @pytest.fixture
@@ -108,6 +110,21 @@ BUILDS = [
     ("12.8", "2.9.0+cu128", "13000", "ok"),
     ("13.0", "2.13.0+cu130", "13000", "ok"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"gpu_name": "H100"}, "is of H100, here are NVIDIA B300"), ({"gpu_memory_bytes": 288 * 10**9}, "has 96.0 GiB")],
+)
+def test_other_cards_than_the_machine_preset_counts_on_are_told(cards: Path, changes: dict[str, Any], words: str) -> None:
+    hardware = {"gpus": 8, "gpu_name": "B300", "gpu_memory_bytes": 96 << 30}
+    facts = gathered("gpu")
+
+    def of(**more: Any) -> RunSpec:
+        return ON_GPUS.model_copy(update={"hardware": ON_GPUS.hardware.model_copy(update={**hardware, **more})})
+
+    fault("gpu.count", facts, words, of(**changes))
+    mended("gpu.count", facts, of())
 
 
 @pytest.mark.parametrize(("built", "version", "driver", "status"), BUILDS)

@@ -126,7 +126,10 @@ def test_what_is_asked_is_plain_json_and_follows_the_spec() -> None:
     assert json.loads(json.dumps(told)) == told
     assert told["pythons"] == {"worker": "/env/bin/python", "server": "/env/bin/python"} and told["port"] == 8123
     assert told["expect"]["captured_layers"] == [2, 15, 27, 30] and told["gpus"] == 0
-    assert told["paths"][0] == "/data/eagle3" and {need["path"] for need in told["needs"]} == {"/data/eagle3"}
+    assert told["paths"][0] == "/data/eagle3" and told["needs"][0]["path"] == "/data/eagle3"
+    assert [need["unless"] for need in told["needs"]] == ["", spec.target.model], (
+        "the target is fetched only where it is not there"
+    )
     assert with_pythons(wants(None, "~/eagle3"), "python3")["pythons"] == {"worker": "python3", "server": "python3"}
 
 

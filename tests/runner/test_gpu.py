@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from eagle3.core.records import GpuReport
 from eagle3.runner import gpu, rundir
+from eagle3.runner.errors import VerbError
 from eagle3.runner.launch import launch
+from eagle3.runner.services import plan
 from tests.runner.support import RUNNER, Channel, old_python, shell, wait_for
 
 
@@ -90,3 +93,27 @@ def test_the_heartbeat_counts_the_gpu_memory_of_its_own_processes(
     wait_for(lambda: rundir.read_object(run_dir / "attempts/1/heartbeat.json").get("gpu_bytes") == 3 << 30)
     pid_file.write_text("1")
     wait_for(lambda: rundir.read_object(run_dir / "attempts/1/heartbeat.json").get("gpu_bytes") == 0)
+
+
+@pytest.mark.usefixtures("fake_nvml")
+def test_a_gpu_in_somebodys_hands_is_a_reason_not_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = subprocess.Popen(["sleep", "600"])
+
+    def refusal() -> VerbError | None:
+        try:
+            plan.require_consent({"device": "cuda"})
+        except VerbError as error:
+            return error
+        return None
+
+    try:
+        (tmp_path / "pid").write_text(str(holder.pid))
+        monkeypatch.setenv("FAKE_PID_FILE", str(tmp_path / "pid"))
+        found = wait_for(refusal)
+        assert found.code == "busy" and f"GPU 0 is held by pid {holder.pid} of " in found.text and "3.0 GiB" in found.text
+        assert "sleep 600" in found.text and "share_device" in found.remedy
+        for free in ({"device": "cpu"}, {"device": "cuda", "share_device": True}, {"device": "cuda", "gpus": [1, 2]}):
+            plan.require_consent(free)
+    finally:
+        holder.kill()
+        holder.wait()

@@ -203,7 +203,7 @@ def test_any_lines_get_at_most_one_answer_each_and_never_end_the_loop(lines: lis
 
 def test_a_launch_over_the_channel_can_be_listed_read_and_stopped(workspace: Path, channel: Channel) -> None:
     place = {"workspace": str(workspace)}
-    assert channel.result("list", **place) == {"runs": []}
+    assert channel.result("list", **place) == {"runs": [], "watchers": []}
     channel.result("launch", **place, run_id="r", spec_toml="", launch=shell("echo up; exec sleep 600"), actor="ann")
     assert [(run["run_id"], run["state"]) for run in channel.result("list", **place)["runs"]] == [("r", "running")]
     wait_for(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eagle3.core.records import RunSummary
-from eagle3.runner import identity, rundir, state, verbs
+from eagle3.runner import derive, identity, rundir, state, verbs
 from eagle3.runner.launch import launch
 from tests.runner.support import kill_supervisor, shell, started, state_is, summary, wait_end, wait_for
 
@@ -119,8 +119,8 @@ def test_silence_past_the_announced_quiet_is_a_stall(running: Path) -> None:
     assert (found["state"], found["state_text"]) == ("running", "a model loads")
     assert state.summary(running, now + HOUR_S + 1)["state"] == "stalled"
     rundir.write_json(running / "progress.json", {**progress, "quiet_until": None})
-    assert state.summary(running, now + state.QUIET_AT_LEAST_S - 1)["state"] == "running"
-    assert state.summary(running, now + state.QUIET_AT_LEAST_S + 1)["state"] == "stalled"
+    assert state.summary(running, now + derive.QUIET_AT_LEAST_S - 1)["state"] == "running"
+    assert state.summary(running, now + derive.QUIET_AT_LEAST_S + 1)["state"] == "stalled"
 
 
 def test_slow_rows_allow_a_longer_silence_and_only_rows_of_the_stage_and_attempt_count(running: Path) -> None:

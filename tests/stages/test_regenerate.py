@@ -177,7 +177,7 @@ def test_answers_that_repeat_one_token_are_said_and_kept_out_of_training_only(tm
         broken = any(word in body["messages"][-1]["content"] for word in ("bicycle", "Short"))
         return answer(body, "!" * 30 if broken else "fine, thanks")
 
-    ctx = prepared(tmp_path)
+    ctx = prepared(tmp_path, guards__repeated="warn")
     file = tmp_path / "data" / "prompts.jsonl"
     more = {"id": "t", "kind": "k", "split": "train", "hash": "t", "turns": ["Short"]}
     file.write_text(file.read_text() + json.dumps(more) + "\n")
@@ -206,3 +206,12 @@ def test_a_server_that_refuses_everything_is_not_blamed_on_the_prompts_and_is_as
 def test_an_answer_that_is_no_json_is_asked_for_again(tmp_path: Path) -> None:
     server = ask(prepared(tmp_path), lambda number, body: Reply(body=b"<html>") if number == 1 else answer(body))
     assert len(server.requests) == 10
+
+
+def test_a_server_that_answers_in_repeated_tokens_ends_the_stage(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    ask(ctx, lambda number, body: answer(body, "!" * 30))
+    with pytest.raises(StageError, match="are runs of repeated tokens"):
+        finish(ctx)
+    (event,) = [row for row in rows(tmp_path, "events.jsonl") if row["kind"] == "guard-repeated-tokens"]
+    assert event["guard"]["threshold"] == 0.1 and event["guard"]["counts"]["answers"] >= 8

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import getpass
 import os
 import random
 import shlex
 import socket
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 SSHD = Path("/usr/sbin/sshd")
-START_LIMIT_S = 15.0
+START_LIMIT_S = 30.0
+_reserved: list[int] = []
 
 
 def free_port() -> int:
-    """A free port below those that the kernel gives to outgoing connections, so that it is still free at a restart."""
+    """A free port below those that the kernel gives to outgoing connections, so that it is still free at a restart.
+
+    It stays this process's until its end: between two starts of a server nobody listens on it, and another test
+    process that took it then would be mistaken for the server.
+    """
+    folder = Path(tempfile.gettempdir()) / f"eagle3-test-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True, mode=0o700)
     for port in random.sample(range(20000, 32000), 200):
+        descriptor = os.open(folder / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with socket.socket() as probe, contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             probe.bind(("127.0.0.1", port))
+            _reserved.append(descriptor)
             return port
+        os.close(descriptor)
     raise RuntimeError("no port of 200 is free")
 
 
@@ -40,12 +53,15 @@ def lock_key(path: Path, passphrase: str) -> None:
 
 @dataclass
 class Sshd:
-    """``folder`` holds everything, the account's home there included. ``noise`` is printed before each command, as a
-    chatty ``.bashrc`` would; ``path`` replaces PATH there."""
+    """``folder`` holds everything, the account's home there included. ``shell`` is the account's login shell, which reads
+    its own start-up files in that home; ``noise`` is printed before it starts; ``path`` replaces PATH there. With ``password``
+    the account has one, in the server's own view of /etc only (for root, in a mount namespace), and no key is accepted."""
 
     folder: Path
     noise: str = ""
     path: str = ""
+    shell: str = "/bin/bash"
+    password: str = ""
     more_config: str = ""
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -85,20 +101,23 @@ class Sshd:
         config = self.folder / "sshd_config"
         config.write_text(
             f"ListenAddress 127.0.0.1\nPort {self.port}\nHostKey {self.host_key}\nPidFile none\nUsePAM no\nStrictModes no\n"
-            f"PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
+            f"PasswordAuthentication {'yes' if self.password else 'no'}\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
+            f"PubkeyAuthentication {'no' if self.password else 'yes'}\n"
             f"AuthorizedKeysFile {self.folder / 'authorized_keys'}\nSubsystem sftp internal-sftp\n"
             f"ForceCommand {self._wrapper()}\n{self.more_config}\n"
         )
-        log = (self.folder / "sshd.log").open("ab")
-        self.process = subprocess.Popen([str(SSHD), "-D", "-e", "-f", str(config)], stderr=log, stdin=subprocess.DEVNULL)
-        log.close()
+        said = self.folder / "sshd.log"
+        before = said.stat().st_size if said.exists() else 0
+        with said.open("ab") as log:
+            command = [*self._own_shadow(), str(SSHD), "-D", "-e", "-f", str(config)]
+            self.process = subprocess.Popen(command, stderr=log, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + START_LIMIT_S
+        # Its own word, not an answering port: the one who answers there may be somebody else's server.
         while time.monotonic() < deadline and self.process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
-                if connection.recv(4) == b"SSH-":
-                    return self
+            if b"Server listening on" in said.read_bytes()[before:]:
+                return self
             time.sleep(0.02)
-        raise RuntimeError(f"sshd did not start: {(self.folder / 'sshd.log').read_text()[-500:]}")
+        raise RuntimeError(f"sshd did not start: {said.read_bytes()[before:][-500:]!r}")
 
     def stop(self) -> None:
         """Stop listening. Sessions that are open end with their connections."""
@@ -112,12 +131,28 @@ class Sshd:
         make_key(self.host_key)
         self.start()
 
+    def log(self) -> str:
+        """What it has logged."""
+        return (self.folder / "sshd.log").read_text(errors="replace")
+
+    def _own_shadow(self) -> list[str]:
+        """What the server is started with, so that it alone sees an account with the password."""
+        if not self.password:
+            return []
+        hashed = subprocess.run(
+            ["openssl", "passwd", "-6", "-stdin"], input=self.password.encode(), capture_output=True, check=True
+        )
+        shadow = self.folder / "shadow"
+        shadow.write_text(f"{getpass.getuser()}:{hashed.stdout.decode().strip()}:20000:0:99999:7:::\n")
+        return ["unshare", "--mount", "sh", "-c", f'mount --bind {shadow} /etc/shadow && exec "$@"', "sh"]
+
     def _wrapper(self) -> Path:
-        """Gives each command the test's home, after the noise. Stands in for the account's own start-up files."""
+        """Starts the login shell as sshd does (``shell -c COMMAND``), in the test's home: the account of the test's user
+        has another home and shell, and is not ours to change."""
         path = self.folder / "login"
         noise = f"printf %s {shlex.quote(self.noise)}\n" if self.noise else ""
         extra = f"export PATH={shlex.quote(self.path)}\n" if self.path else ""
-        run = 'exec /bin/bash -c "$SSH_ORIGINAL_COMMAND"'
-        path.write_text(f'#!/bin/bash\nexport HOME={self.home}\ncd "$HOME"\n{extra}{noise}{run}\n')
+        run = f'exec {self.shell} -c "$SSH_ORIGINAL_COMMAND"'
+        path.write_text(f'#!/bin/sh\nexport HOME={self.home}\ncd "$HOME"\n{extra}{noise}{run}\n')
         path.chmod(0o755)
         return path

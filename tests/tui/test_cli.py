@@ -52,7 +52,14 @@ def test_the_first_picture_needs_no_ssh_library_and_no_plots() -> None:
         (["picture", "--local", "run", "out.svg", "--size", "0x0"], "at least 40 columns and 12 rows"),
         (["picture", "--local", "run", "out.svg", "--screen", "bogus"], "There is no screen 'bogus'"),
         (["picture", "--local", "run", "no-such-folder/out.svg"], "The folder no-such-folder for the picture does not exist."),
-        (["resume", "pilot-1"], "There is no command 'resume' here: press r on the Run screen, or use `eagle3 resume`"),
+        (["resume", "box"], "Say which run to resume"),
+        (["support", "box"], "Say which run the report is about"),
+        (
+            ["support", "box", "run", "--out", "no-such-folder/a.tar.gz"],
+            "The folder no-such-folder for the bundle does not exist.",
+        ),
+        (["launch", "box", "--secret", "HF_TOKEN=abc"], "by name alone"),
+        (["launch", "box", "--secret", "NOT_SET_ANYWHERE"], "export NOT_SET_ANYWHERE first"),
         (["ls"], "There is no command 'ls' here: use `eagle3-tui runs`"),
     ],
 )

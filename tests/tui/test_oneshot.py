@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from eagle3.core.records import Event, Progress, RunSummary
-from remote.errors import LinkError
+from remote.errors import ContainerError, LinkError
 from tests.tui.support.container import FakeContainer, News
 from tests.tui.support.folders import NOW, event, lines, write_run
 from tests.tui.test_terminal import read_until
@@ -112,6 +112,23 @@ async def test_stopping_what_has_ended_says_so(container: FakeContainer, capsys:
 
     await oneshot.stop(talk(Ended(container.root), as_json=False), "run-a", "now")
     assert capsys.readouterr().out == "run-a has ended already: finished.\n"
+
+
+@pytest.mark.parametrize(("state", "words"), [("finished", "has finished"), ("running", "goes on already")])
+async def test_resuming_what_has_finished_or_runs_starts_nothing(
+    container: FakeContainer, capsys: pytest.CaptureFixture[str], state: str, words: str
+) -> None:
+    class Busy(FakeContainer):
+        async def launch(self, *_: Any, **__: Any) -> dict[str, Any]:
+            return {"already": True, "attempt": 1}
+
+    write_run(container.root, "run-a", state=state)
+    try:
+        assert await oneshot.resume(talk(Busy(container.root), as_json=False), "run-a", {}, None, False) == 0
+    except ContainerError as error:
+        assert (error.code, words in error.text) == ("usage", True)
+    else:
+        assert words in capsys.readouterr().out
 
 
 def test_an_answer_that_cannot_be_written_is_one_sentence_and_1(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eagle3 import cli
+from eagle3.commands.following import follow
 
 ENDED = {"v": 1, "attempt": 1, "code": 1, "signal": None, "stopped": False, "t": 2.0, "survivors": []}
 
@@ -71,7 +72,7 @@ def test_a_failed_run_is_told_by_the_workers_own_sentence(tmp_path: Path, capsys
     run_dir = failed_run(tmp_path)
     assert "The prompts file is not there." in CliRunner().invoke(cli.app, ["status", "r", "--workspace", str(tmp_path)]).stdout
     with pytest.raises(cli.typer.Exit):
-        cli.follow(run_dir, as_json=True)
+        follow(run_dir, as_json=True)
     assert json.loads(capsys.readouterr().out)["verdict_text"] == "prepare: The prompts file is not there."
 
 

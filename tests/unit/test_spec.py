@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from eagle3.core import presets
+from eagle3.core.launching import launch_request
 from eagle3.core.presets import SpecError, parse_override, resolve
 from eagle3.core.spec import RunSpec, hash_of
 
@@ -227,3 +228,13 @@ def test_a_size_without_numbers_for_this_kind_of_machine_is_refused(monkeypatch:
     monkeypatch.setattr(presets, "load", lambda kind, name: dict(tables[kind]))
     with pytest.raises(SpecError, match="The size 'pilot' has no numbers for a machine of kind 'gpu'"):
         presets.resolve("pilot", "t", "m")
+
+
+def test_a_launch_carries_the_alerts_only_where_somebody_is_to_be_told() -> None:
+    quiet = resolve("smoke", "smollm2-135m", "cpu")
+    assert launch_request(quiet, default_python="python3", pythonpath="")["hooks"] is None
+    told = resolve("smoke", "smollm2-135m", "cpu", {"alerts.webhook_env": "HOOK", "alerts.on": ["stall", "failure"]})
+    hooks = launch_request(told, default_python="python3", pythonpath="")["hooks"]
+    assert (hooks["webhook_env"], hooks["on"], hooks["timeout_s"]) == ("HOOK", ["stall", "failure"], 20)
+    with pytest.raises(SpecError, match=r"alerts\.on"):
+        resolve("smoke", "smollm2-135m", "cpu", {"alerts.on": ["full_moon"]})

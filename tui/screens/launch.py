@@ -30,6 +30,7 @@ HINTS = {
     "workspace": "A folder in the container; runs are written to its runs/ folder.",
     "worker_python": "Interpreter there with transformers and speculators; empty: the one found.",
     "more": "field=value with spaces between, such as train.seed=3 vocabulary.size=4096.",
+    "secrets": "Names only, such as HF_TOKEN: values come from this environment or are asked, and stand in no file.",
 }
 LABELS = {
     "size": "Size",
@@ -41,6 +42,7 @@ LABELS = {
     "workspace": "Workspace",
     "worker_python": "Python",
     "more": "More fields",
+    "secrets": "Secrets",
 }
 SETTLE_S = 1.5
 """Seconds that the form stands still before the readiness of what it says is asked."""
@@ -116,6 +118,7 @@ class LaunchScreen(ConsoleScreen):
                 ("workspace", spec.workspace),
                 ("worker_python", spec.worker_python or "found in the container"),
                 ("more", "field=value …"),
+                ("secrets", "none; such as HF_TOKEN"),
             ):
                 self.query_one(f"#{name}", Input).placeholder = value
         waiting = f"Launching {console.launching}…" if console.launching else ""

@@ -84,7 +84,7 @@ class OverviewScreen(RunsListScreen):
 def runs_age(console: Console, now: float) -> str:
     """How many runs and how old the list is."""
     if not console.runs:
-        return "none yet · p launches the pilot" if console.probe.at is not None else "not known yet"
+        return "none yet · p launches the pilot" if console.runs_known else "not known yet"
     newest = max((known.at for known in console.runs.values() if known.at is not None), default=None)
     stale = "stale · " if console.stale(newest, now) else ""
     return f"{len(console.runs)} · {stale}{age_label(None if newest is None else now - newest)}"

@@ -1,4 +1,5 @@
-"""Asks for a password, a one-time code or a passphrase while a connection is made. The text goes nowhere else."""
+"""Asks for a password, a one-time code or a passphrase while a connection is made, or for a secret that a run needs. The
+text goes nowhere else."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from remote.ask import SecretQuestion
 from tui.formats import one_line
 from tui.themes.palette import MUTED, TEXT
 
@@ -18,16 +20,19 @@ class Secret(ModalScreen[str | None]):
 
     BINDINGS = [Binding("escape", "cancel", "Cancel")]  # noqa: RUF012 - Textual's spelling
 
-    def __init__(self, host: str, prompt: str, echo: bool) -> None:
+    def __init__(self, question: SecretQuestion) -> None:
         super().__init__()
-        self._host, self._prompt, self._echo = host, prompt, echo
+        self._question = question
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as dialog:
-            dialog.border_title = "Login"
-            yield Static(Text.assemble((f"{one_line(self._host)} asks: ", MUTED), (one_line(self._prompt), TEXT)))
-            yield Input(password=not self._echo, id="secret")
-            yield Static(Text("Enter answers, Esc cancels; the answer is used once and not kept.", MUTED), id="note")
+            question = self._question
+            dialog.border_title = "Secret" if question.run_id else "Login"
+            who = f"{one_line(question.run_id)} needs: " if question.run_id else f"{one_line(question.host)} asks: "
+            yield Static(Text.assemble((who, MUTED), (one_line(question.prompt), TEXT)))
+            yield Input(password=not question.echo, id="secret")
+            kept = "kept in memory only, until the console ends" if question.run_id else "used once and not kept"
+            yield Static(Text(f"Enter answers, Esc cancels; the answer is {kept}.", MUTED), id="note")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

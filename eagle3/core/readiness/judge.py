@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from eagle3.core.readiness import checks
-from eagle3.core.readiness.needs import needs as needs_of
 from eagle3.core.readiness.registry import REGISTRY, Context, Facts
 from eagle3.core.readiness.report import Report
+from eagle3.core.readiness.wants import needs as needs_of
 from eagle3.core.spec import RunSpec
 
 __all__ = ["checks", "judge"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from eagle3.core.readiness.needs import needs
-from eagle3.core.spec import RunSpec
+from eagle3.core.estimate import estimate
+from eagle3.core.spec import STAGES, RunSpec
 
 SHARED_PATHS = ("{tmp}", "/dev/shm", "~/.cache", "{hf_cache}")
 """Where a run writes besides its workspace: sockets and compiled kernels, shared memory, vLLM's and the hub's caches."""
@@ -28,7 +28,7 @@ def wants(spec: RunSpec | None, workspace: str, *, urls: Iterable[str] = ()) -> 
     }  # fmt: skip
     if spec is None:
         return asked
-    target, parallel = spec.target, tensor_parallel_of(spec)
+    target, parallel = spec.target, spec.server.tensor_parallel
     return asked | {
         "pythons": {"worker": spec.worker_python, "server": spec.server_python or spec.worker_python},
         "model": target.model,
@@ -36,7 +36,7 @@ def wants(spec: RunSpec | None, workspace: str, *, urls: Iterable[str] = ()) -> 
             "hidden_size": target.hidden_size, "num_hidden_layers": target.num_hidden_layers,
             "captured_layers": target.captured_layers, "served_name": target.served_name,
             "max_model_len": target.max_model_len, "dtype": target.dtype, "trust_remote_code": target.trust_remote_code,
-            "device": spec.device, "tensor_parallel": parallel, "rank_counts": [n for n in RANK_COUNTS if n <= parallel],
+            "device": spec.device, "tensor_parallel": parallel, "rank_counts": rank_counts(spec),
         },
         "needs": needs(spec, workspace),
         "port": spec.server.port,
@@ -51,15 +51,22 @@ def with_pythons(asked: Mapping[str, Any], default: str) -> dict[str, Any]:
     return {**asked, "pythons": {"worker": worker, "server": asked["pythons"].get("server") or worker}}
 
 
+def needs(spec: RunSpec, workspace: str) -> list[dict[str, Any]]:
+    """``[{"path","bytes","inodes","what","unless"}]``: what the run will write, as the estimate has it, under ``workspace``."""
+    found = [vars(need) for need in estimate(spec).needs]
+    return [{**need, "path": workspace} if need["path"] == spec.workspace else dict(need) for need in found]
+
+
 def gpus_of(spec: RunSpec) -> int:
-    """Cards that the run's servers use at once; 0 on a machine without."""
-    return tensor_parallel_of(spec) if spec.device == "cuda" else 0
+    """Cards that the run uses, counted up to the highest index that a stage names; 0 on a machine without."""
+    named = [gpu for stage in STAGES for gpu in spec.devices.of(stage)]
+    return max([spec.server.tensor_parallel, *(gpu + 1 for gpu in named)]) if spec.device == "cuda" else 0
 
 
-def tensor_parallel_of(spec: RunSpec) -> int:
-    """Cards over which one vLLM server is spread, as its arguments say."""
-    value = _argument(spec, "--tensor-parallel-size", "-tp")
-    return int(value) if value.isdigit() and int(value) > 0 else 1
+def rank_counts(spec: RunSpec) -> list[int]:
+    """Every number of ranks that a stage will use, and the smaller powers of two: some faults show at two ranks only."""
+    used = {spec.server.tensor_parallel, len(spec.devices.train)}
+    return sorted({n for n in (*used, *RANK_COUNTS) if 1 < n <= max(used)})
 
 
 def utilization_of(spec: RunSpec) -> float:
@@ -71,7 +78,7 @@ def utilization_of(spec: RunSpec) -> float:
 
 
 def _argument(spec: RunSpec, *names: str) -> str:
-    words = list(spec.server.args)
+    words = [*spec.target.server_args, *spec.server.args]
     for place, word in enumerate(words):
         key, equals, value = word.partition("=")
         if key in names:

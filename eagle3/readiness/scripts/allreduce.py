@@ -1,7 +1,8 @@
 """Ranks that add up one tensor together: NCCL over GPUs, gloo over processor cores.
 
-``{"ranks","backend","devices","limit_s","folder"}`` → ``{"ok","joined","reduced","seconds","error"}``. The ranks meet in a file,
-so that no port is needed, and each says how far it came: a hang names the ranks that hang.
+``{"ranks","backend","devices","start_s","limit_s","folder"}`` →
+``{"ok","started","joined","reduced","hanging","failed","seconds","error"}``. The ranks meet in a file, so that no port is needed,
+and each says how far it came: a hang names the ranks that hang.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ def main() -> None:
         env = dict(os.environ, EAGLE3_RANK=str(rank), OMP_NUM_THREADS="1")
         command = [sys.executable, str(Path(__file__).resolve()), sys.argv[1]]
         processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env))
-    deadline = begun + float(asked["limit_s"])
+    deadline, started = begun + float(asked["start_s"]), False
     while time.monotonic() < deadline and any(p.poll() is None for p in processes):
+        if not started and len(_marked(folder, "started", ranks)) == ranks:
+            started, deadline = True, time.monotonic() + float(asked["limit_s"])  # importing torch is not what is asked about
         if any(p.poll() not in (None, 0) for p in processes):
             deadline = min(deadline, time.monotonic() + 2.0)  # one has died: the others wait for it in vain
         time.sleep(0.05)
@@ -46,14 +49,24 @@ def main() -> None:
     for process in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):  # in the driver's hands
             process.wait(5.0)
-    joined = [rank for rank in range(ranks) if (folder / f"joined-{rank}").exists()]
-    reduced = [rank for rank in range(ranks) if (folder / f"reduced-{rank}").exists()]
+    reduced = _marked(folder, "reduced", ranks)
     failed = [rank for rank, process in enumerate(processes) if process.returncode and rank not in hanging]
     answer = {
-        "ok": len(reduced) == ranks and not failed and not hanging, "joined": joined, "reduced": reduced, "hanging": hanging,
-        "failed": failed, "seconds": time.monotonic() - begun, "error": _last_line(logs[failed[0]]) if failed else "",
-    }  # fmt: skip
+        "ok": len(reduced) == ranks and not failed and not hanging,
+        "started": _marked(folder, "started", ranks),
+        "joined": _marked(folder, "joined", ranks),
+        "reduced": reduced,
+        "hanging": hanging,
+        "failed": failed,
+        "seconds": time.monotonic() - begun,
+        "error": _last_line(logs[failed[0]]) if failed else "",
+    }
     sys.stdout.write("\n@eagle3 " + json.dumps(answer) + "\n")
+
+
+def _marked(folder: Path, what: str, ranks: int) -> List[int]:
+    """The ranks that have come so far."""
+    return [rank for rank in range(ranks) if (folder / f"{what}-{rank}").exists()]
 
 
 def _rank(asked: Dict[str, Any], rank: int) -> None:
@@ -61,6 +74,7 @@ def _rank(asked: Dict[str, Any], rank: int) -> None:
     import torch.distributed as dist
 
     ranks, folder = int(asked["ranks"]), Path(asked["folder"])
+    (folder / f"started-{rank}").touch()
     device = asked["devices"][rank] if asked["devices"] else "cpu"
     if device != "cpu":
         torch.cuda.set_device(device)

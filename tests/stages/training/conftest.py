@@ -69,6 +69,7 @@ def make_context(tmp_path: Path) -> Callable[..., StageContext]:
                     "hidden_size": HIDDEN,
                 },
                 "vocabulary": {"size": overrides.pop("vocabulary_size", 48)},
+                "guards": overrides.pop("guards", {}),
                 "train": {
                     "max_steps": 12,
                     "ttt_steps": 2,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -234,3 +237,129 @@ def test_answers_that_all_lie_beyond_the_pack_are_refused_and_not_trained_past(
     file.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
     with pytest.raises(StageError, match=rf"All \d+ {split} samples have their answers beyond the first 8 tokens"):
         train.run(ctx)
+
+
+def forked(parent: StageContext, child: StageContext, step: int, *changed: str) -> None:
+    """Give the run ``child`` the parent's data and its checkpoint, as a fork does."""
+    for name in ("data", "states", "vocabulary", f"train/checkpoints/step-{step}", "train/untrained"):
+        shutil.rmtree(child.run_dir / name, ignore_errors=True)
+        shutil.copytree(parent.run_dir / name, child.run_dir / name)
+    lineage = {"v": 1, "run_id": "parent", "checkpoint": step, "changed": list(changed)}
+    (child.run_dir / "fork.json").write_text(json.dumps(lineage))
+
+
+def test_a_fork_goes_on_from_a_checkpoint_with_its_own_learning_rate(toy_run: Callable[..., StageContext], rows_of: Rows) -> None:
+    parent = toy_run(run="parent", max_steps=8, checkpoint_every_steps=4)
+    train.run(parent)
+    child = toy_run(run="child", max_steps=8, checkpoint_every_steps=4, learning_rate=1e-5)
+    forked(parent, child, 4, "train.learning_rate")
+    figures = train.run(child)
+    theirs, ours = rows_of(parent, "metrics.jsonl"), rows_of(child, "metrics.jsonl")
+    assert figures["resumed_from"] == 4
+    assert list(losses(ours)) == [5, 6, 7, 8]
+    assert losses(ours)[5] == losses(theirs)[5], "the weights and the order of the samples are the checkpoint's"
+    rates = {row["step"]: row["lr"] for row in ours if row["split"] == "train"}
+    before = {row["step"]: row["lr"] for row in theirs if row["split"] == "train"}
+    for step in rates:
+        assert rates[step] / 1e-5 == pytest.approx(before[step] / parent.spec.train.learning_rate)
+
+
+def test_a_fork_that_changes_nothing_repeats_the_parents_losses_exactly(
+    toy_run: Callable[..., StageContext], rows_of: Rows
+) -> None:
+    parent = toy_run(run="parent", max_steps=6, checkpoint_every_steps=3)
+    train.run(parent)
+    child = toy_run(run="child", max_steps=6, checkpoint_every_steps=3)
+    forked(parent, child, 3)
+    train.run(child)
+    theirs = losses(rows_of(parent, "metrics.jsonl"))
+    assert losses(rows_of(child, "metrics.jsonl")) == {step: theirs[step] for step in (4, 5, 6)}
+
+
+def test_a_fork_whose_checkpoint_is_torn_says_so_and_does_not_start_from_nothing(toy_run: Callable[..., StageContext]) -> None:
+    parent = toy_run(run="parent", max_steps=4, checkpoint_every_steps=2)
+    train.run(parent)
+    child = toy_run(run="child", max_steps=4, learning_rate=1e-5)
+    forked(parent, child, 2, "train.learning_rate")
+    (child.run_dir / "train" / "checkpoints" / "step-2" / "state.pt").write_bytes(b"torn")
+    with pytest.raises(StageError, match="The checkpoint of step 2 that this run was forked from is gone or not whole"):
+        train.run(child)
+
+
+def test_the_targets_preset_gives_the_draft_its_head_size(toy_run: Callable[..., StageContext]) -> None:
+    from eagle3.training import draft
+
+    ctx = toy_run()
+    shape = ctx.spec.target.draft.model_copy(update={"head_dim": 32, "num_attention_heads": 3, "num_key_value_heads": 3})
+    spec = ctx.spec.model_copy(update={"target": ctx.spec.target.model_copy(update={"draft": shape})})
+    layer = draft.build(spec, ctx.model_dir, ctx.run_dir / "vocabulary").layers[0]
+    assert layer.self_attn.q_proj.weight.shape[0] == 3 * 32
+    assert layer.self_attn.o_proj.weight.shape[1] == 3 * 32
+
+
+def test_a_paused_training_is_saved_first_holds_and_then_learns_as_if_nothing_had_been(
+    toy_run: Callable[..., StageContext], rows_of: Rows
+) -> None:
+    unbroken = toy_run(run="unbroken", max_steps=4)
+    train.run(unbroken)
+    ctx = toy_run(run="paused", max_steps=4)
+    control = ctx.run_dir / "control.json"
+    orders = {"v": 1, "attempt": 1, "pause": {"by": "ann", "t": 1.0}, "checkpoint": {"by": "bob", "t": 2.0}}
+    control.write_text(json.dumps(orders))
+    seen: list[set[str]] = []
+
+    def let_it_go_on() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            told = (ctx.run_dir / "events.jsonl").exists() and rows_of(ctx, "events.jsonl")
+            if told and any(row["kind"] == "paused" for row in told):
+                seen.append(checkpoints(ctx))
+                break
+            time.sleep(0.02)
+        control.write_text(json.dumps(orders | {"pause": None}))
+
+    helper = threading.Thread(target=let_it_go_on)
+    helper.start()
+    figures = train.run(ctx)
+    helper.join()
+    assert seen == [{"step-1"}]
+    assert figures["steps"] == 4
+    assert losses(rows_of(ctx, "metrics.jsonl")) == losses(rows_of(unbroken, "metrics.jsonl"))
+    told = [row["text"] for row in rows_of(ctx, "events.jsonl") if row["kind"] in ("checkpoint", "resumed")]
+    assert told[0] == "Step 1 is saved, as bob asked."
+    assert len(told) == 2, "an order is obeyed once"
+
+
+def test_a_guard_that_asks_for_a_stop_ends_the_training_with_everything_saved(
+    toy_run: Callable[..., StageContext], rows_of: Rows
+) -> None:
+    flat = {"flat_loss": "stop", "flat_loss_steps": 6, "flat_loss_share": 1.0}
+    ctx = toy_run(max_steps=12, checkpoint_every_steps=100, guards=flat)
+    with pytest.raises(StageError, match="The loss fell by"):
+        train.run(ctx)
+    (event,) = [row for row in rows_of(ctx, "events.jsonl") if row["kind"] == "guard-flat-loss"]
+    assert event["level"] == "error" and event["guard"]["threshold"] == 1.0 and event["guard"]["counts"] == {"steps": 6.0}
+    assert checkpoints(ctx) == {"step-6"}
+
+
+def test_a_guard_that_asks_for_a_pause_holds_the_run_until_somebody_lets_it_go_on(
+    toy_run: Callable[..., StageContext], rows_of: Rows
+) -> None:
+    flat = {"flat_loss": "pause", "flat_loss_steps": 4, "flat_loss_share": 1.0}
+    ctx = toy_run(max_steps=6, guards=flat)
+    let_go = threading.Thread(target=_let_go_when_paused, args=(ctx,))
+    let_go.start()
+    train.run(ctx)
+    let_go.join(60)
+    kinds = [row["kind"] for row in rows_of(ctx, "events.jsonl")]
+    assert kinds.index("guard-flat-loss") < kinds.index("paused") < kinds.index("resumed")
+    assert list(losses(rows_of(ctx, "metrics.jsonl"))) == [1, 2, 3, 4, 5, 6]
+
+
+def _let_go_when_paused(ctx: StageContext) -> None:
+    path, deadline = ctx.run_dir / "control.json", time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if path.exists() and "guard flat-loss" in path.read_text():
+            path.write_text(json.dumps({"v": 1, "attempt": 1, "pause": None}))
+            return
+        time.sleep(0.05)

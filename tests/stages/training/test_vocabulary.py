@@ -40,12 +40,12 @@ def test_the_answers_tokens_are_in_the_draft_vocabulary_and_prompts_do_not_count
 def test_coverage_counts_the_heldout_tokens_that_the_draft_can_never_propose_and_warns(
     run: Callable[..., StageContext], rows_of: Callable[..., list[dict]]
 ) -> None:
-    ctx = run(heldout=[40, 40, 63, 62])
+    ctx = run(heldout=[40, 40, 63, 62] * 50)
     assert vocabulary.run(ctx)["coverage"] == 0.5
     saved = json.loads((ctx.run_dir / "vocabulary" / "coverage.json").read_text())
-    assert saved["heldout"] == {"tokens": 4, "covered": 2, "share": 0.5, "missed_most": {"63": 1, "62": 1}}
+    assert saved["heldout"] == {"tokens": 200, "covered": 100, "share": 0.5, "missed_most": {"63": 50, "62": 50}}
     assert saved["train"]["share"] == 1.0
-    (warning,) = [event for event in rows_of(ctx, "events.jsonl") if event["kind"] == "coverage-low"]
+    (warning,) = [event for event in rows_of(ctx, "events.jsonl") if event["kind"] == "guard-coverage"]
     assert warning["level"] == "warn" and "50.0%" in warning["text"]
 
 

@@ -89,6 +89,7 @@ class FakeContainer:
         self.refuse = ""
         self.launch_problem: Exception | None = None
         self.lost_launches = 0
+        self.secrets: dict[str, dict[str, str]] = {}
         self.launches: list[tuple[str, str, bool]] = []
         self.reports: list[dict[str, Any] | None] = []
         self.known = facts()
@@ -185,10 +186,18 @@ class FakeContainer:
         return {key: value for key, value in copy.deepcopy(self.known).items() if key in kept}
 
     async def launch(
-        self, spec: RunSpec, run_id: str, actor: str = "", resume: bool = False, *, report: dict[str, Any] | None = None
+        self,
+        spec: RunSpec,
+        run_id: str,
+        actor: str = "",
+        resume: bool = False,
+        *,
+        report: dict[str, Any] | None = None,
+        secret_env: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         self._check()
         self.reports.append(report)
+        self.secrets[run_id] = dict(secret_env or {})
         if self.launch_problem is not None:
             raise self.launch_problem
         already = (self.root / run_id).exists() and not resume

@@ -69,5 +69,8 @@ def _how(tried: Facts) -> str:
     hanging = ", ".join(str(rank) for rank in tried.get("hanging") or ())
     if tried.get("error"):
         return str(tried["error"])
+    late = [str(rank) for rank in range(tried["ranks"]) if rank not in (tried.get("started") or ())]
+    if late:
+        return f"rank {', '.join(late)} did not start within {tried['start_s']:.0f} s"
     came = f"{len(tried.get('joined') or ())} of {tried['ranks']} joined, {len(tried.get('reduced') or ())} had the sum"
     return f"no end within {tried['limit_s']:.0f} s; rank {hanging} hangs ({came})"

@@ -205,7 +205,7 @@ def room(facts: Facts, context: Context) -> Iterator[Finding]:
     mounts, floor = by_mount(facts), floor_of(context)
     for mount, needed in needs_by_mount(facts, context).items():
         total = sum(int(need["bytes"]) for need in needed)
-        parts = [f"{need['what']} {bytes_label(need['bytes'])}" for need in needed]
+        parts = [f"{bytes_label(need['bytes'])} for {need['what']}" for need in needed]
         if mount not in mounts:
             yield Finding(
                 "unknown",

@@ -66,7 +66,7 @@ def driver(facts: Facts, context: Context) -> Iterator[Finding]:
 
 
 @check(
-    "gpu.count", title="Number of GPUs", needs=("gpu",), proof=FAKE_NVML,
+    "gpu.count", title="GPUs of the machine", needs=("gpu",), proof=FAKE_NVML,
     why="A server that spreads over more cards than there are does not start; a card off the bus is missed by everybody.",
     catches="fewer cards than the server is spread over (vllm#5790): one off the bus, or CUDA_VISIBLE_DEVICES of another job",
 )  # fmt: skip
@@ -84,11 +84,15 @@ def count(facts: Facts, context: Context) -> Iterator[Finding]:
     wanted = gpus_of(context.spec) if context.spec is not None else 0
     if wanted:
         evidence += f"; the run uses {wanted}"
+    strange = _other_hardware(cards, context)
     if usable < wanted:
         remedy = (
             "Unset CUDA_VISIBLE_DEVICES there." if visible is not None else "Give the container more GPUs, or lower their number."
         )
         yield Finding("fail", evidence, remedy)
+    elif strange:
+        remedy = "Choose the machine's own preset, or write one (presets/machines)."
+        yield Finding("warn", f"{evidence}; {strange}", remedy)
     elif lost:
         yield Finding("warn", evidence, "See dmesg for 'fallen off the bus'; reset the card or restart the host.")
     else:
@@ -313,6 +317,20 @@ def topology(facts: Facts, context: Context) -> Iterator[Finding]:
         yield Finding("warn", told, remedy)
     else:
         yield Finding("ok", f"{evidence}; all may read each other's memory")
+
+
+def _other_hardware(cards: Sequence[Card], context: Context) -> str:
+    """In what the cards are not those of the machine preset; empty where they are, or where no preset names any."""
+    hardware = context.spec.hardware if context.spec is not None else None
+    if hardware is None or not hardware.gpus:
+        return ""
+    names = sorted({str(card.get("name") or "") for card in cards})
+    if hardware.gpu_name and not all(hardware.gpu_name.lower() in name.lower() for name in names):
+        return f"the preset {context.spec.machine if context.spec else ''} is of {hardware.gpu_name}, here are {first_few(names)}"
+    least = min((card["memory_total_bytes"] for card in cards if card.get("memory_total_bytes")), default=0)
+    if least and least < 0.9 * hardware.gpu_memory_bytes:
+        return f"the preset counts on {bytes_label(hardware.gpu_memory_bytes)} a card, the smallest here has {bytes_label(least)}"
+    return ""
 
 
 def _by_process(cards: Sequence[Card]) -> dict[int, dict[str, Any]]:

@@ -1,0 +1,37 @@
+"""``eagle3 pause`` and ``eagle3 checkpoint``: asking a run that works. (``resume`` lets a paused one go on.)"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+
+from eagle3.commands.common import DEFAULT_WORKSPACE, Json, RunId, Workspace, actor, ask
+
+
+def pause(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: Json = False) -> None:
+    """Hold a run between two units of work; it keeps its memory and its GPUs. `eagle3 resume` lets it go on."""
+    reply = request(run_id, workspace, "pause", as_json=as_json)
+    if not as_json:
+        said = "is paused already" if reply["already"] else "pauses after the work under way; nothing is freed"
+        typer.echo(f"{run_id} {said}. `eagle3 resume {run_id}` lets it go on, `eagle3 stop {run_id}` frees what it holds.")
+
+
+def checkpoint(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: Json = False) -> None:
+    """Save a training now, after the step under way."""
+    reply = request(run_id, workspace, "checkpoint", as_json=as_json)
+    if not as_json:
+        later = (
+            f"{run_id} is in {reply['stage'] or 'its start'}, where all that is finished is on disk; train saves its first step."
+        )
+        typer.echo(f"{run_id} saves after the step under way." if reply["stage"] == "train" else later)
+
+
+def request(run_id: str, workspace: str, action: str, *, as_json: bool) -> dict[str, Any]:
+    """The runner's answer, printed where JSON was asked for."""
+    args = {"workspace": workspace, "run_id": run_id, "action": action, "actor": actor()}
+    reply = ask("control", args, as_json=as_json)
+    if as_json:
+        typer.echo(json.dumps(reply))
+    return reply

@@ -1,0 +1,83 @@
+"""Starting a run from a bare shell, and following it until it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from functools import partial
+from pathlib import Path
+
+import typer
+
+from eagle3.commands.common import EXIT_FAILED, EXIT_USAGE, actor, ask, fail, launch_of, summary_of
+from eagle3.core.records import LIVE_STATES
+from eagle3.core.spec import RunSpec
+from eagle3.core.wording import STATE_WORDS, progress_line, result_of
+
+
+def secrets_of(run_dir: Path) -> list[str]:
+    """The secrets that a run was started with and that this shell has; the runner names those that are missing."""
+    from eagle3.runner import preflight, rundir
+
+    return [name for name in preflight.secret_names(rundir.read_object(run_dir / "launch.json")) if name in os.environ]
+
+
+def start(
+    workspace: str, run_id: str, spec: RunSpec, secret_names: list[str], *, resume: bool, detach: bool, as_json: bool
+) -> None:
+    """Launch or resume through the runner, then follow. The secrets' values come from this shell's environment."""
+    for name in secret_names:
+        if name not in os.environ:
+            text = f"The secret {name} is not set in this shell; export it first: its value is not given on the command line."
+            raise fail(text, EXIT_USAGE, as_json=as_json)
+    report = None
+    if not resume:
+        # The run keeps what it was started under; whether that is good enough is for those who ask `eagle3 check`.
+        from eagle3 import checking
+
+        report = checking.judged(checking.light(spec, partial(ask, as_json=as_json)), spec, with_deep=False)
+        typer.echo(f"{report.verdict}: {report.verdict_text}", err=True)
+    request = {
+        "workspace": workspace,
+        "run_id": run_id,
+        "spec_toml": spec.to_toml(),
+        "launch": launch_of(spec),
+        "report": report.model_dump(mode="json") if report else None,
+        "actor": actor(),
+        "resume": resume,
+        "secret_env": {name: os.environ[name] for name in secret_names},
+    }
+    ack = ask("launch", request, as_json=as_json)
+    run_dir = Path(ack["run_dir"])
+    typer.echo(
+        f"{run_id} {'goes on' if resume else 'has started'} in {run_dir} (attempt {ack['attempt']}).", err=detach and as_json
+    )
+    if detach:
+        if as_json:
+            typer.echo(json.dumps(ack))
+        return
+    follow(run_dir, as_json=as_json)
+
+
+def follow(run_dir: Path, *, as_json: bool, every_s: float = 5.0) -> None:
+    """Print a progress line every few seconds until the run has ended, then its result."""
+    line = ""
+    try:
+        while (summary := summary_of(run_dir)).state in LIVE_STATES:
+            if (now_line := progress_line(summary)) != line:
+                typer.echo(line := now_line)
+            time.sleep(every_s)
+    except KeyboardInterrupt:
+        typer.echo(f"\nNo longer following; {run_dir.name} goes on. `eagle3 stop {run_dir.name}` stops it.")
+        return
+    from eagle3.runner import rundir
+
+    result = result_of(summary, rundir.read_json(run_dir / "result.json") if summary.state == "finished" else None)
+    if as_json:
+        typer.echo(result.model_dump_json(exclude={"v"}))
+    else:
+        typer.echo(f"{run_dir.name}: {STATE_WORDS[summary.state][1]}. {result.verdict_text}")
+    if summary.state != "finished":
+        typer.echo(f"Its log: {run_dir / 'attempts' / str(summary.attempt) / 'run.log'}", err=True)
+        raise typer.Exit(EXIT_FAILED)

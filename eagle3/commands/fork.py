@@ -1,0 +1,85 @@
+"""``eagle3 fork``: a new run from a stage or a checkpoint of another, with other numbers."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from eagle3.commands.common import (
+    DEFAULT_WORKSPACE,
+    EXIT_USAGE,
+    Json,
+    Overrides,
+    RunId,
+    Secrets,
+    Workspace,
+    actor,
+    ask,
+    directory,
+    fail,
+    launch_of,
+    pairs_of,
+    spec_in,
+)
+from eagle3.commands.following import secrets_of, start
+from eagle3.core.lineage import ForkError, plan
+from eagle3.core.presets import SpecError, override
+
+
+def fork(
+    run_id: RunId,
+    new_id: Annotated[str, typer.Option("--id", help="id of the new run")],
+    from_stage: Annotated[str | None, typer.Option(help="this stage and all after it start from nothing")] = None,
+    from_checkpoint: Annotated[int | None, typer.Option(help="the training goes on from the checkpoint of this step")] = None,
+    overrides: Overrides = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    secret: Secrets = None,
+    as_json: Json = False,
+    detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
+    dry_run: Annotated[bool, typer.Option(help="only say what would be taken over, and what runs again and why")] = False,
+) -> None:
+    """Start a new run that takes over what another has made, without copying it, with other numbers."""
+    from eagle3.runner import fork as forking
+
+    run_dir = directory(workspace, run_id, as_json=as_json)
+    parent = spec_in(run_dir, as_json=as_json)
+    try:
+        origin = f"{run_id}@step-{from_checkpoint}" if from_checkpoint is not None else f"{run_id}@{from_stage or 'all'}"
+        # The workspace is where the new run stands, whatever the parent was told to call it.
+        child = override(parent, {"workspace": workspace, **pairs_of(overrides), "forked_from": origin})
+        found = plan(
+            parent.model_copy(update={"workspace": child.workspace}),
+            child,
+            finished=forking.finished_stages(run_dir),
+            checkpoints=forking.checkpoints(run_dir),
+            from_stage=from_stage,
+            from_checkpoint=from_checkpoint,
+        )
+    except (SpecError, ForkError) as error:
+        raise fail(str(error), EXIT_USAGE, as_json=as_json) from error
+    if dry_run:
+        told = {"takes": found.takes, "partial": found.partial, "again": dict(found.again), "changed": found.changed}
+        typer.echo(json.dumps(told) if as_json else "\n".join(found.lines(run_id)))
+        return
+    ask(
+        "fork",
+        {
+            "workspace": workspace,
+            "run_id": run_id,
+            "new_id": new_id,
+            "spec_toml": child.to_toml(),
+            "launch": launch_of(child),
+            "stages": list(found.takes),
+            "partial": list(found.partial),
+            "checkpoint": found.checkpoint,
+            "changed": list(found.changed),
+            "actor": actor(),
+        },
+        as_json=as_json,
+    )
+    for line in found.lines(run_id):
+        typer.echo(line, err=as_json)
+    names = [*secrets_of(run_dir), *(secret or [])]
+    start(workspace, new_id, child, names, resume=False, detach=detach, as_json=as_json)

@@ -1,0 +1,261 @@
+"""What a run will take before it starts: bytes, tokens and seconds by stage, each with where its rate comes from.
+
+Pure: the spec, and the rates that earlier runs of the workspace have measured. ``compare`` says afterwards how far off it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eagle3.core.rates import Rate, RateSource, rates
+from eagle3.core.shape import draft_size
+from eagle3.core.spec import STAGES, RunSpec
+from eagle3.core.wording import bytes_label, duration_label
+
+DATA_BYTES_A_TOKEN = 25
+"""Conversations, samples and answers in JSON: 316,839 bytes for 12,859 tokens in the pilot."""
+STATE_FILE_BYTES = 4096
+"""A state file's header and the rest of its last block."""
+LOG_BYTES = 16 << 20
+"""Room for the logs of the run and of its servers."""
+METRIC_BYTES_A_STEP = 500
+BUILTIN_PROMPTS = 288
+"""Lines of the prompts that come with the package."""
+LOSSLESS_TOKENS = 48
+"""Tokens compared of each single-stream answer at most."""
+IMPORT_S = 10.0
+"""Importing torch and speculators, 9 s on two cores."""
+WARM_UP = 1.15
+"""A measurement also warms up at its own concurrency."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Room on a disk: ``bytes`` and ``inodes`` under ``path``, for ``what``. Nothing of it where ``unless`` is there already.
+
+    Paths are the spec's own, so they may begin with "~" or "{cache}".
+    """
+
+    path: str
+    bytes: int
+    inodes: int
+    what: str
+    unless: str = ""
+
+
+@dataclass(frozen=True)
+class StageEstimate:
+    """A stage's files in ``bytes``, its ``tokens``, its ``seconds``, and the ``rate`` (tokens/s) that these follow from."""
+
+    stage: str
+    bytes: int
+    tokens: int
+    seconds: float
+    rate: float | None
+    rate_source: RateSource
+    basis: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """``peak_bytes``: the most that the run directory holds. ``problems``: why the run cannot work, one sentence each."""
+
+    stages: list[StageEstimate]
+    needs: list[Need]
+    peak_bytes: int
+    sample_tokens: int
+    state_bytes_a_token: int
+    checkpoint_bytes: int
+    draft_bytes: int
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """Of all stages together."""
+        return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens whose states are stored."""
+        return self.of("extract").tokens
+
+    def of(self, stage: str) -> StageEstimate:
+        """The estimate of one stage."""
+        return next(entry for entry in self.stages if entry.stage == stage)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON, as ``estimate.json`` and ``eagle3 spec estimate --json`` hold it."""
+        return {
+            "v": 1,
+            "stages": [vars(stage) for stage in self.stages],
+            "needs": [vars(need) for need in self.needs],
+            "seconds": round(self.seconds, 1),
+            "peak_bytes": self.peak_bytes,
+            "tokens": self.tokens,
+            "sample_tokens": self.sample_tokens,
+            "state_bytes_a_token": self.state_bytes_a_token,
+            "checkpoint_bytes": self.checkpoint_bytes,
+            "draft_bytes": self.draft_bytes,
+            "problems": self.problems,
+        }
+
+
+def estimate(spec: RunSpec, measured: Mapping[str, Any] | None = None) -> Estimate:
+    """The estimate of a run. ``measured``: the workspace's own rates for this machine and target, as ``rates.json`` has them."""
+    known = rates(spec, measured)
+    size = draft_size(spec)
+    samples = spec.data.train_prompts + spec.data.heldout_prompts
+    sample = min(spec.data.prompt_tokens + spec.regenerate.max_new_tokens, spec.target.max_model_len)
+    tokens, answers = samples * sample, samples * min(spec.regenerate.max_new_tokens, sample)
+    stages = _stages(spec, known, tokens, answers, samples)
+    # Between two checkpoints' saving one more is there, and export may need a copy of the draft.
+    transient = size.checkpoint_bytes + size.saved_bytes
+    peak = sum(stage.bytes for stage in stages) + transient + LOG_BYTES
+    return Estimate(
+        stages=stages,
+        needs=_needs(spec, peak, samples, tokens),
+        peak_bytes=peak,
+        sample_tokens=sample,
+        state_bytes_a_token=size.state_bytes_a_token,
+        checkpoint_bytes=size.checkpoint_bytes,
+        draft_bytes=size.saved_bytes,
+        problems=_problems(spec),
+    )
+
+
+def _stages(spec: RunSpec, known: Mapping[str, Rate], tokens: int, answers: int, samples: int) -> list[StageEstimate]:
+    size, train, judged = draft_size(spec), spec.train, spec.evaluate
+    start = known["server_start_s"].value
+    load = judged.prompts * judged.max_new_tokens
+    single = judged.lossless_prompts * min(judged.max_new_tokens, LOSSLESS_TOKENS)
+    steps = train.max_steps * train.pack_tokens
+    alone = single / known["single_tok_s"].value
+
+    def entry(stage: str, size_bytes: int, count: int, seconds: float, rate: str = "", about: str = "") -> StageEstimate:
+        if not rate:
+            return StageEstimate(stage, size_bytes, count, seconds, None, "derived", about)
+        found = known[rate]
+        return StageEstimate(stage, size_bytes, count, seconds, found.value, found.source, found.basis)
+
+    made = [
+        entry("prepare", samples * 400, 0, 1.0, about="reading the prompts; checking the target's folder takes seconds"),
+        entry(
+            "regenerate",
+            tokens * DATA_BYTES_A_TOKEN,
+            answers,
+            start + answers / known["generate_tok_s"].value + WARM_UP * load / known["plain_tok_s"].value + alone,
+            "generate_tok_s",
+        ),
+        entry(
+            "extract",
+            tokens * size.state_bytes_a_token + samples * STATE_FILE_BYTES,
+            tokens,
+            start + tokens / known["extract_tok_s"].value,
+            "extract_tok_s",
+        ),
+        entry("vocabulary", 10 * (spec.target.vocab_size or spec.vocabulary.size), tokens, IMPORT_S / 2, about="importing torch"),
+        entry(
+            "train",
+            train.keep_last * size.checkpoint_bytes + 2 * size.saved_bytes + train.max_steps * METRIC_BYTES_A_STEP,
+            steps,
+            IMPORT_S + steps / known["train_tok_s"].value,
+            "train_tok_s",
+        ),
+        entry("evaluate", 1 << 20, load, start + WARM_UP * load / known["draft_tok_s"].value + alone, "draft_tok_s"),
+        entry("export", 1 << 16, 0, 1.0, about="a second name for the draft's file, and the model card"),
+    ]
+    assert [stage.stage for stage in made] == list(STAGES)
+    return made
+
+
+def _needs(spec: RunSpec, peak: int, samples: int, tokens: int) -> list[Need]:
+    size = draft_size(spec)
+    layers, hidden = len(spec.target.captured_layers), spec.target.hidden_size
+    states = tokens * size.state_bytes_a_token
+    what = (
+        f"hidden states {bytes_label(states)} ({tokens:,} tokens x {layers} layers x {hidden} x {size.value_bytes} bytes), "
+        f"{spec.train.keep_last + 1} checkpoints of {bytes_label(size.checkpoint_bytes)}, "
+        f"3 drafts of {bytes_label(size.saved_bytes)}, texts and logs"
+    )
+    needs = [Need(spec.workspace, peak, samples + 500, what)]
+    if spec.target.source and spec.target.weights_bytes:
+        needs.append(
+            Need(spec.target.model, spec.target.weights_bytes, 200, f"the files of {spec.target.name}", unless=spec.target.model)
+        )
+    return needs
+
+
+def _problems(spec: RunSpec) -> list[str]:
+    found = []
+    asked = spec.data.train_prompts + spec.data.heldout_prompts
+    if spec.data.prompts == "builtin" and asked > BUILTIN_PROMPTS:
+        found.append(
+            f"data.prompts is 'builtin', which has {BUILTIN_PROMPTS} prompts, and {asked:,} are asked for; "
+            "set data.prompts to a JSONL file of conversations."
+        )
+    if spec.target.vocab_size and spec.vocabulary.size > spec.target.vocab_size:
+        found.append(
+            f"vocabulary.size is {spec.vocabulary.size:,}, and {spec.target.name} has {spec.target.vocab_size:,} tokens; "
+            "lower vocabulary.size."
+        )
+    if spec.data.prompt_tokens >= spec.target.max_model_len:
+        found.append(
+            f"data.prompt_tokens ({spec.data.prompt_tokens:,}) leaves no room for an answer within target.max_model_len "
+            f"({spec.target.max_model_len:,}); raise the limit or take shorter prompts."
+        )
+    memory = spec.hardware.gpus and len(spec.devices.extract) * spec.hardware.gpu_memory_bytes
+    if memory and spec.target.weights_bytes > 0.95 * memory:
+        found.append(
+            f"{spec.target.name} has {bytes_label(spec.target.weights_bytes)} of weights, and the "
+            f"{len(spec.devices.extract)} GPUs of devices.extract have {bytes_label(memory)}; name more GPUs or another machine."
+        )
+    return found
+
+
+def refusal(need: Need, free_bytes: int, floor_bytes: int) -> str:
+    """Why a disk is too small for a need, with the arithmetic; empty where it is large enough."""
+    if free_bytes - need.bytes >= floor_bytes:
+        return ""
+    return (
+        f"{need.path} has {bytes_label(free_bytes)} free, and the run needs {bytes_label(need.bytes)} "
+        f"({need.what}) and keeps {bytes_label(floor_bytes)} free (disk_floor_bytes); "
+        "free some space, choose another workspace, or lower data.train_prompts."
+    )
+
+
+def compare(estimated: Mapping[str, Any], actual: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """How far off an estimate was: for each stage the estimated and the actual figures, and their ratio (actual/estimated).
+
+    ``estimated`` is an ``Estimate.to_json()``; ``actual`` has ``seconds``, ``bytes`` and ``tokens`` by stage, as far as known.
+    """
+    stages = {}
+    for entry in estimated.get("stages", []):
+        found = actual.get(entry["stage"], {})
+        row: dict[str, Any] = {"rate_source": entry["rate_source"]}
+        for figure in ("seconds", "bytes", "tokens"):
+            if figure in found and entry[figure]:
+                row[figure] = [round(entry[figure], 1), round(found[figure], 1)]
+                row[f"{figure}_ratio"] = round(found[figure] / entry[figure], 3)
+        stages[entry["stage"]] = row
+    # Only of the stages whose time is known: those taken from another run took none here.
+    known = [entry for entry in estimated.get("stages", []) if "seconds" in actual.get(entry["stage"], {})]
+    expected = sum(entry["seconds"] for entry in known)
+    took = sum(actual[entry["stage"]]["seconds"] for entry in known)
+    whole = {"seconds": [round(expected, 1), round(took, 1)], "seconds_ratio": round(took / expected, 3)} if expected else {}
+    return {**whole, "stages": stages}
+
+
+def lines(found: Estimate) -> list[str]:
+    """The estimate as a table for a terminal."""
+    table = [f"{'stage':<11} {'bytes':>9} {'tokens':>13} {'time':>13} {'tokens/s':>9}  how known"]
+    for stage in found.stages:
+        rate = f"{stage.rate:,.0f}" if stage.rate else "–"
+        table.append(
+            f"{stage.stage:<11} {bytes_label(stage.bytes):>9} {stage.tokens:>13,} {duration_label(stage.seconds):>13} {rate:>9}"
+            f"  {stage.rate_source}: {stage.basis}"
+        )
+    table.append(f"{'together':<11} {bytes_label(found.peak_bytes):>9} {'':>13} {duration_label(found.seconds):>13}")
+    table += [f"needs {bytes_label(need.bytes)} in {need.path}: {need.what}" for need in found.needs]
+    return table + [f"problem: {problem}" for problem in found.problems]

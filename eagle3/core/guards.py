@@ -1,0 +1,204 @@
+"""Guards: what goes wrong quietly in a long run, noticed while it can still be mended. Pure: numbers in, findings out.
+
+Each guard arms only after enough has been seen, trips once for one trouble, and is armed again when the trouble is over.
+A finding states its threshold, the value, the counts it rests on and what to do. What then happens is the spec's choice.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from eagle3.core.spec.guards import Guards, Response
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A guard that tripped: ``kind`` is its name, ``text`` one sentence with the next step."""
+
+    kind: str
+    text: str
+    value: float
+    threshold: float
+    counts: dict[str, float] = field(default_factory=dict)
+    response: Response = "warn"
+
+
+@dataclass(frozen=True)
+class StepSeen:
+    """What the guards are told of a training step. ``wall_s`` and ``steady_s`` are two clocks at the same moment: one that can
+    be set, one that cannot."""
+
+    step: int
+    loss: float
+    grad_norm: float
+    first_acc: float
+    tokens: int
+    wall_s: float
+    steady_s: float
+    gpu_used_bytes: int | None = None
+    gpu_total_bytes: int | None = None
+
+
+class TrainingGuards:
+    """Watches the steps of one attempt."""
+
+    def __init__(self, settings: Guards) -> None:
+        self._set = settings
+        self._tokens = 0
+        self._losses: deque[float] = deque(maxlen=settings.flat_loss_steps)
+        self._norms: deque[float] = deque(maxlen=settings.gradient_steps)
+        self._firsts: deque[float] = deque(maxlen=100)
+        self._first_memory: float | None = None
+        self._clocks: tuple[float, float] | None = None
+        self._tripped: set[str] = set()
+
+    def take(self, seen: StepSeen) -> list[Finding]:
+        """What tripped at this step."""
+        found = [
+            *self._finite(seen), *self._gradient(seen), *self._flat(seen), *self._first(seen), *self._memory(seen),
+            *self._clock(seen),
+        ]  # fmt: skip
+        return [finding for finding in found if finding.response != "off"]
+
+    def _once(self, kind: str, *, tripped: bool) -> bool:
+        """Whether this is the beginning of a trouble."""
+        if not tripped:
+            self._tripped.discard(kind)
+            return False
+        if kind in self._tripped:
+            return False
+        self._tripped.add(kind)
+        return True
+
+    def _finite(self, seen: StepSeen) -> list[Finding]:
+        bad = not (math.isfinite(seen.loss) and math.isfinite(seen.grad_norm))
+        if not self._once("nan", tripped=bad):
+            return []
+        text = (
+            f"The loss or its gradient is not a finite number at step {seen.step}. Lower train.learning_rate, or look at the "
+            "hidden states, then fork the run from its last checkpoint."
+        )
+        return [Finding("nan", text, seen.loss, math.inf, {"step": seen.step}, self._set.nan)]
+
+    def _gradient(self, seen: StepSeen) -> list[Finding]:
+        usual = statistics.median(self._norms) if len(self._norms) == self._norms.maxlen else None
+        if math.isfinite(seen.grad_norm):
+            self._norms.append(seen.grad_norm)
+        if usual is None:
+            return []
+        limit = self._set.gradient_factor * usual
+        if not self._once("gradient", tripped=seen.grad_norm > limit > 0):
+            return []
+        text = (
+            f"The gradient norm {seen.grad_norm:.3g} at step {seen.step} is {seen.grad_norm / usual:.0f} times the usual "
+            f"{usual:.3g}. One is an odd batch; where it comes again lower train.learning_rate."
+        )
+        return [Finding("gradient", text, seen.grad_norm, limit, {"steps": float(len(self._norms))}, self._set.gradient)]
+
+    def _flat(self, seen: StepSeen) -> list[Finding]:
+        if math.isfinite(seen.loss):
+            self._losses.append(seen.loss)
+        if len(self._losses) < self._set.flat_loss_steps:
+            return []
+        half = len(self._losses) // 2
+        values = list(self._losses)
+        before, after = statistics.fmean(values[:half]), statistics.fmean(values[half:])
+        gained = (before - after) / before if before > 0 else 0.0
+        if not self._once("flat-loss", tripped=gained < self._set.flat_loss_share):
+            return []
+        text = (
+            f"The loss fell by {gained:.2%} over the last {len(values)} steps (from {before:.3g} to {after:.3g}). It may have "
+            "learnt what these samples hold: validate, and stop, or fork with more prompts or another learning rate."
+        )
+        counts = {"steps": float(len(values))}
+        return [Finding("flat-loss", text, gained, self._set.flat_loss_share, counts, self._set.flat_loss)]
+
+    def _first(self, seen: StepSeen) -> list[Finding]:
+        self._tokens += seen.tokens
+        self._firsts.append(seen.first_acc)
+        if self._tokens < self._set.first_position_tokens:
+            return []
+        mean = statistics.fmean(self._firsts)
+        if not self._once("first-position", tripped=mean < self._set.first_position_below):
+            return []
+        text = (
+            f"The draft is right at the first position for {mean:.1%} of the tokens after {self._tokens:,} of them. Check "
+            "target.auxiliary_layers, the vocabulary map and the norms: more training does not mend those."
+        )
+        counts = {"tokens": float(self._tokens), "steps": float(len(self._firsts))}
+        return [Finding("first-position", text, mean, self._set.first_position_below, counts, self._set.first_position)]
+
+    def _memory(self, seen: StepSeen) -> list[Finding]:
+        used, total = seen.gpu_used_bytes, seen.gpu_total_bytes
+        if used is None or not total or seen.step < self._set.memory_after_steps:
+            return []
+        if self._first_memory is None:
+            self._first_memory = float(used)
+        grown = (used - self._first_memory) / total
+        if not self._once("memory", tripped=grown > self._set.memory_share):
+            return []
+        text = (
+            f"GPU memory grew by {grown:.0%} of the card since step {self._set.memory_after_steps}, to {used / 2**30:.1f} of "
+            f"{total / 2**30:.1f} GiB. Save now, and resume before it runs out."
+        )
+        return [Finding("memory", text, grown, self._set.memory_share, {"step": float(seen.step)}, self._set.memory)]
+
+    def _clock(self, seen: StepSeen) -> list[Finding]:
+        before, self._clocks = self._clocks, (seen.wall_s, seen.steady_s)
+        if before is None:
+            return []
+        jump = (seen.wall_s - before[0]) - (seen.steady_s - before[1])
+        if not self._once("clock", tripped=abs(jump) > self._set.clock_jump_s):
+            return []
+        text = (
+            f"The clock of this machine jumped by {jump:+.0f} s. Times, rates and ages around it are wrong; the training is "
+            "not. Look at its time service."
+        )
+        return [Finding("clock", text, jump, self._set.clock_jump_s, {"step": float(seen.step)}, self._set.clock)]
+
+
+def repeated_answers(shares: Sequence[float], settings: Guards) -> list[Finding]:
+    """``shares``: of each answer, the share of tokens equal to the one before (near 0 in running text)."""
+    if len(shares) < settings.answers_at_least:
+        return []
+    bad = sum(share > settings.repeated_share for share in shares)
+    part = bad / len(shares)
+    if part <= settings.repeated_answers or settings.repeated == "off":
+        return []
+    text = (
+        f"{bad} of {len(shares)} answers are runs of repeated tokens. The server answers badly though it answers: it may be in "
+        "extraction mode, its quantisation broken or its template wrong. Mend it, then run regenerate again."
+    )
+    counts = {"answers": float(len(shares)), "repeated": float(bad)}
+    return [Finding("repeated-tokens", text, part, settings.repeated_answers, counts, settings.repeated)]
+
+
+def blind_samples(supervised: Sequence[int], settings: Guards) -> list[Finding]:
+    """``supervised``: of each sample, the tokens that the loss sees."""
+    if not supervised or settings.blind == "off":
+        return []
+    blind = sum(count == 0 for count in supervised)
+    part = blind / len(supervised)
+    if part <= settings.blind_share:
+        return []
+    text = (
+        f"{blind} of {len(supervised)} samples have no token that the loss sees. Check the chat template and that the rows end "
+        "with an assistant's turn; they cost extraction and teach nothing."
+    )
+    counts = {"samples": float(len(supervised)), "blind": float(blind)}
+    return [Finding("zero-mask", text, part, settings.blind_share, counts, settings.blind)]
+
+
+def low_coverage(share: float, tokens: int, settings: Guards, size: int) -> list[Finding]:
+    """``share``: of the held-out answers' tokens, those that the draft vocabulary of ``size`` tokens holds."""
+    if tokens < settings.coverage_tokens or share >= settings.coverage_below or settings.coverage == "off":
+        return []
+    text = (
+        f"The draft vocabulary of {size:,} tokens holds {share:.1%} of the held-out answers' tokens; the others are never "
+        "accepted. Raise vocabulary.size, or train on more prompts."
+    )
+    return [Finding("coverage", text, share, settings.coverage_below, {"tokens": float(tokens)}, settings.coverage)]

@@ -1,0 +1,161 @@
+"""How fast things go, and how we know: measured here, reported by others, or derived from one of these.
+
+A rate that a run of this workspace has measured (``rates.json``) replaces the one below. Reported figures of GPU machines are
+those of Kimi-K2.6 on 8 x RTX PRO 6000 (local-inference-lab's rtx6kpro notes, vLLM, no context, one run each): same
+architecture and size as K2.5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from eagle3.core.shape import draft_size
+from eagle3.core.spec import RunSpec
+
+RateSource = Literal["measured", "reported", "derived"]
+
+KIMI_ACTIVE = 32e9
+"""Parameters that a token passes through in the model whose rates are reported."""
+SMOL_ACTIVE = 134.5e6
+"""The same of the model whose rates were measured on a CPU."""
+SMOL_TRAIN_FLOPS = 158e6
+"""Operations a token of that model's training, by ``train_flops``."""
+
+GENERATE = {1: 88.5, 64: 1330.0, 128: 2026.0}
+"""Requests in flight → tokens/s of all of them, without a draft."""
+GENERATE_DRAFT = {1: 114.0, 64: 1522.0, 128: 1992.0}
+"""The same with an EAGLE-3 draft proposing three tokens."""
+PREFILL_TOK_S = 7500.0
+"""Tokens/s of prompts, between 7,177 (32k tokens) and 7,892 (8k)."""
+
+USE_OF_PEAK = 0.2
+"""Share of a GPU's bfloat16 rate that a training of one decoder layer is assumed to reach."""
+COMPILE_S = 300.0
+"""Assumed time of a GPU server's start beside reading the weights: kernels, graphs, memory profile."""
+
+CPU_RATES = {
+    "server_start_s": (34.0, "server starts took 30 to 34 s"),
+    "generate_tok_s": (120.0, "8,428 tokens of answers, 16 requests in flight"),
+    "plain_tok_s": (75.8, "20 held-out prompts, 8 requests in flight"),
+    "single_tok_s": (15.0, "192 tokens of four prompts, one at a time: what the stage evaluate took beside its load"),
+    "draft_tok_s": (47.3, "20 held-out prompts, 8 requests in flight, with the draft"),
+    "extract_tok_s": (399.0, "12,859 tokens, 8 requests in flight"),
+    "train_tok_s": (556.0, "200 packs of 256 tokens in the 102 s of the stage, less 10 s of imports"),
+}
+"""The pilot of SmolLM2-135M on two quiet cores (NOTES.md, "Measured")."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A figure (``…_tok_s``: tokens per second, ``…_s``: seconds) with where it comes from, in words."""
+
+    value: float
+    source: RateSource
+    basis: str
+
+
+def key(spec: RunSpec) -> str:
+    """Under what name a workspace keeps the rates that it has measured."""
+    return f"{spec.machine}/{spec.target.name}"
+
+
+def rates(spec: RunSpec, measured: Mapping[str, Any] | None = None) -> dict[str, Rate]:
+    """Every rate that the estimate needs, by name. ``measured``: what ``rates.json`` holds under ``key(spec)``."""
+    found = _cpu(spec) if spec.hardware.kind == "cpu" else _gpu(spec)
+    for name, entry in (measured or {}).items():
+        if name in found and isinstance(entry, Mapping) and _positive(entry.get("value")):
+            found[name] = Rate(float(entry["value"]), "measured", f"run {entry.get('run', '?')} of this workspace")
+    return found
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+def _cpu(spec: RunSpec) -> dict[str, Rate]:
+    known = {name: Rate(value, "measured", f"the pilot on two cores: {basis}") for name, (value, basis) in CPU_RATES.items()}
+    active = spec.target.active_parameters
+    if active and not 0.9 < active / SMOL_ACTIVE < 1.1:
+        train = known.pop("train_tok_s")
+        known = {name: _scaled(name, rate, SMOL_ACTIVE, active) for name, rate in known.items()}
+        flops = train_flops(spec)
+        known["train_tok_s"] = Rate(
+            train.value * SMOL_TRAIN_FLOPS / flops,
+            "derived",
+            f"{train.basis}, scaled by operations a token ({SMOL_TRAIN_FLOPS / 1e9:.2g} to {flops / 1e9:.2g} GFLOP)",
+        )
+    return known
+
+
+def _gpu(spec: RunSpec) -> dict[str, Rate]:
+    where = "Kimi-K2.6 on 8 x RTX PRO 6000"
+    train, share = _training(spec)
+    found = {
+        "server_start_s": Rate(
+            COMPILE_S + spec.target.weights_bytes / spec.hardware.disk_bytes_s,
+            "derived",
+            f"reading the weights at {spec.hardware.disk_bytes_s / 1e9:g} GB/s, and {COMPILE_S:.0f} s beside, assumed",
+        ),
+        "generate_tok_s": _at(GENERATE, spec.regenerate.concurrency, where),
+        "plain_tok_s": _at(GENERATE, spec.evaluate.concurrency, where),
+        "single_tok_s": _at(GENERATE, 1, where),
+        "draft_tok_s": _at(GENERATE_DRAFT, spec.evaluate.concurrency, f"{where} with a draft"),
+        "extract_tok_s": Rate(PREFILL_TOK_S, "reported", f"prefill of {where}"),
+    }
+    if spec.target.active_parameters:
+        active = spec.target.active_parameters
+        found = {name: _scaled(name, rate, KIMI_ACTIVE, active) for name, rate in found.items()}
+    if spec.hardware.interconnect != "pcie":
+        found = {name: _as_lower_bound(name, rate, spec.machine) for name, rate in found.items()}
+    return {**found, "train_tok_s": Rate(train, "derived", share)}
+
+
+def _at(curve: Mapping[int, float], requests: int, where: str) -> Rate:
+    """The curve at a number of requests: as reported, or between two reported points on a logarithmic scale."""
+    if requests in curve:
+        return Rate(curve[requests], "reported", f"{where}, {requests} in flight")
+    points = sorted(curve)
+    inside = min(max(requests, points[0]), points[-1])
+    if inside in curve:
+        return Rate(curve[inside], "derived", f"{where}, {inside} in flight taken for {requests}")
+    low = max(point for point in points if point < inside)
+    high = min(point for point in points if point > inside)
+    share = math.log(inside / low) / math.log(high / low)
+    value = curve[low] * (curve[high] / curve[low]) ** share
+    return Rate(value, "derived", f"{where}, between {low} and {high} in flight")
+
+
+def _scaled(name: str, rate: Rate, reference: float, active: int) -> Rate:
+    """A rate of another model: so many times faster or slower as fewer or more parameters are passed through."""
+    if name == "server_start_s" or 0.9 < active / reference < 1.1:
+        return rate
+    basis = f"{rate.basis}, scaled by active parameters ({reference / 1e9:g} to {active / 1e9:.2g} billion)"
+    return Rate(rate.value * reference / active, "derived", basis)
+
+
+def _as_lower_bound(name: str, rate: Rate, machine: str) -> Rate:
+    if name == "server_start_s":
+        return rate
+    return replace(rate, source="derived", basis=f"no figure of {machine} is known, so the slower {rate.basis}")
+
+
+def train_flops(spec: RunSpec) -> float:
+    """Operations that one token of a training takes, attention left out."""
+    head = min(spec.vocabulary.size, spec.target.vocab_size or spec.vocabulary.size) * spec.target.hidden_size
+    # Forward and backward are 6 operations a weight and token; the head is frozen, so 4, and the target's own pass through it 2.
+    return float(spec.train.ttt_steps * (6 * draft_size(spec).trainable + 4 * head) + 2 * head)
+
+
+def _training(spec: RunSpec) -> tuple[float, str]:
+    """Tokens/s of a training on GPUs, and its basis: the slower one of computing and of reading the states."""
+    draft, gpus, flops = draft_size(spec), max(1, len(spec.devices.train)), train_flops(spec)
+    compute = USE_OF_PEAK * gpus * spec.hardware.gpu_bf16_flops / flops if spec.hardware.gpu_bf16_flops else math.inf
+    reading = spec.hardware.disk_bytes_s / draft.state_bytes_a_token
+    if compute <= reading:
+        return compute, f"{USE_OF_PEAK:.0%} of the data sheet's rate of {gpus} GPUs, {flops / 1e9:.1f} GFLOP a token, assumed"
+    return reading, (
+        f"reading the states, {draft.state_bytes_a_token:,} bytes a token, at {spec.hardware.disk_bytes_s / 1e9:g} GB/s, assumed"
+    )

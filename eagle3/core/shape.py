@@ -1,0 +1,53 @@
+"""How large things are: the draft, a checkpoint, a token's hidden states. Pure arithmetic on the spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eagle3.core.spec import RunSpec
+
+BYTES_OF = {"float32": 4, "bfloat16": 2, "auto": 2}
+"""Bytes of a value by the spec's target.dtype; "auto" is taken for the half precision that models are published in."""
+
+
+@dataclass(frozen=True)
+class DraftSize:
+    """``parameters`` of the saved draft, embeddings and head included; those that training changes are ``trainable``.
+
+    ``value_bytes``: of one stored value. ``state_bytes_a_token``: captured layers x hidden size x bytes of a value.
+    ``checkpoint_bytes``: weights and AdamW's two moments in float32. ``saved_bytes``: the draft in the precision in which the
+    target is served.
+    """
+
+    parameters: int
+    trainable: int
+    state_bytes_a_token: int
+    value_bytes: int
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        return 3 * 4 * self.trainable
+
+    @property
+    def saved_bytes(self) -> int:
+        return self.parameters * self.value_bytes
+
+
+def draft_size(spec: RunSpec) -> DraftSize:
+    """The draft of a spec. What its shape leaves open is taken as large as a draft of this width usually is."""
+    target, shape = spec.target, spec.target.draft
+    hidden = target.hidden_size
+    head_dim = shape.head_dim or 128
+    heads = shape.num_attention_heads or -(-hidden // head_dim)
+    kv_heads = shape.num_key_value_heads or heads
+    intermediate = shape.intermediate_size or 4 * hidden
+    vocabulary = min(spec.vocabulary.size, target.vocab_size or spec.vocabulary.size)
+    # The projection of the three auxiliary states, and its norm.
+    projection = 3 * hidden * hidden + 3 * hidden
+    # The first layer reads embedding and state side by side.
+    attention = 2 * hidden * head_dim * (heads + 2 * kv_heads) + heads * head_dim * hidden
+    norms = 4 * hidden
+    trainable = projection + attention + 3 * hidden * intermediate + norms
+    frozen = ((target.vocab_size or vocabulary) + vocabulary) * hidden
+    value_bytes = BYTES_OF[target.dtype]
+    return DraftSize(trainable + frozen, trainable, len(target.captured_layers) * hidden * value_bytes, value_bytes)

@@ -1,0 +1,46 @@
+"""What the guards do when they trip, and when that is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from eagle3.core.spec.base import Count, PositiveInt, Section, field
+
+Response = Literal["off", "warn", "pause", "stop"]
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+_HOW = "off, warn (an event), pause (held, saved, until somebody lets it go on) or stop (it ends, resumable)"
+
+
+class Guards(Section):
+    """What goes wrong quietly, and what is done about it."""
+
+    nan: Literal["stop"] = field("stop", "a loss or gradient that is no finite number always ends the training")
+    gradient: Response = field("warn", f"a gradient norm far beyond the usual: {_HOW}")
+    gradient_factor: Positive = field(20.0, "how far beyond the median of the last steps", "times")
+    gradient_steps: PositiveInt = field(50, "steps that the median is of; armed after as many", "steps")
+    flat_loss: Response = field("warn", f"a loss that does not fall any more: {_HOW}")
+    flat_loss_steps: Annotated[int, Field(ge=4)] = field(
+        1000, "steps whose two halves are compared; armed after as many", "steps"
+    )
+    flat_loss_share: float = field(0.002, "fall from the first half to the second under this is flat", "share")
+    first_position: Response = field("warn", f"a first position that stays wrong: {_HOW}")
+    first_position_below: Share = field(0.02, "accuracy of the first position under this", "probability")
+    first_position_tokens: PositiveInt = field(200_000, "tokens trained on before it is judged", "tokens")
+    memory: Response = field("warn", f"GPU memory that creeps up: {_HOW}")
+    memory_share: Share = field(0.10, "growth in parts of the card", "share")
+    memory_after_steps: Count = field(100, "steps after which growth is counted", "steps")
+    clock: Response = field("warn", f"a clock that jumps: {_HOW}")
+    clock_jump_s: Positive = field(60.0, "difference between the clock and a steady one", "s")
+    repeated: Response = field("stop", f"answers of repeated tokens: {_HOW}")
+    repeated_share: Share = field(0.30, "of an answer's tokens equal to the one before: repeated", "share")
+    repeated_answers: Share = field(0.10, "such answers among all", "share")
+    answers_at_least: PositiveInt = field(8, "answers before they are judged", "answers")
+    blind: Response = field("warn", f"samples with no token that the loss sees: {_HOW}")
+    blind_share: Share = field(0.20, "such samples among all", "share")
+    coverage: Response = field("warn", f"a draft vocabulary that lacks too much: {_HOW}")
+    coverage_below: Share = field(0.95, "share of the held-out answers' tokens that it holds", "share")
+    coverage_tokens: PositiveInt = field(200, "held-out tokens before it is judged", "tokens")

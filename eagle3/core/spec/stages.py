@@ -1,0 +1,72 @@
+"""The numbers of the stages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from eagle3.core.spec.base import Count, Duration, PositiveInt, Section, field
+
+
+class Data(Section):
+    """Which prompts, and how many of them."""
+
+    prompts: str = field("builtin", "'builtin', or the path of a JSONL file of conversations in the container")
+    train_prompts: PositiveInt = field(64, "conversations to train on", "prompts")
+    heldout_prompts: Annotated[int, Field(ge=4)] = field(20, "conversations kept out of the training", "prompts")
+    prompt_tokens: PositiveInt = field(56, "expected tokens of a prompt with its template; only the estimate uses it", "tokens")
+    seed: int = field(0, "which prompts are held out")
+
+
+class Regenerate(Section):
+    """The target answers the prompts itself."""
+
+    max_new_tokens: PositiveInt = field(96, "longest answer of a turn", "tokens")
+    temperature: Annotated[float, Field(ge=0, le=2)] = field(0.0, "0 answers greedily")
+    concurrency: PositiveInt = field(16, "requests in flight", "requests")
+    request_timeout_s: Duration = field(300.0, "how long one answer may take", "s")
+
+
+class Extract(Section):
+    """The target's hidden states are stored."""
+
+    concurrency: PositiveInt = field(8, "requests in flight", "requests")
+    request_timeout_s: Duration = field(300.0, "how long one sample may take", "s")
+
+
+class Vocabulary(Section):
+    """The tokens that the draft can propose."""
+
+    size: Annotated[int, Field(ge=16)] = field(8192, "tokens that the draft can propose", "tokens")
+
+
+class Train(Section):
+    """The training of the draft."""
+
+    max_steps: PositiveInt = field(180, "optimizer steps; epochs follow from it", "steps")
+    ttt_steps: PositiveInt = field(3, "training-time-test steps: positions trained ahead", "positions")
+    pack_tokens: PositiveInt = field(512, "tokens in one packed sequence, one optimizer step", "tokens")
+    learning_rate: Annotated[float, Field(gt=0)] = field(1e-3, "peak learning rate")
+    warmup_steps: Count = field(10, "steps until the learning rate is at its peak", "steps")
+    optimizer: Literal["adamw", "muon"] = field("adamw", "optimizer; Muon is very slow on a CPU")
+    dtype: Literal["float32", "bfloat16"] = field("float32", "precision of the forward and backward pass")
+    attention: str = field("eager", "transformers' attn_implementation of the draft")
+    checkpoint_every_steps: PositiveInt = field(50, "how often the training is saved", "steps")
+    validate_every_steps: PositiveInt = field(60, "how often the held-out samples are scored", "steps")
+    keep_last: PositiveInt = field(2, "checkpoints kept", "checkpoints")
+    seed: int = field(0, "initial weights and order of the samples")
+
+
+class Evaluate(Section):
+    """The draft behind a real server."""
+
+    prompts: PositiveInt = field(20, "held-out prompts served with the draft", "prompts")
+    concurrency: PositiveInt = field(8, "requests in flight", "requests")
+    max_new_tokens: PositiveInt = field(96, "longest answer", "tokens")
+    num_speculative_tokens: PositiveInt = field(3, "tokens that the draft proposes at a time", "tokens")
+    lossless_prompts: PositiveInt = field(4, "prompts whose answers are compared with and without the draft", "prompts")
+    min_drafts: PositiveInt = field(200, "fewer drafts than this: the verdict is 'insufficient evidence'", "drafts")
+    broken_below: float = field(
+        0.10, "served position-0 acceptance under this means broken (layer ids, vocabulary, norms)", "probability"
+    )

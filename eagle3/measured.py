@@ -1,0 +1,55 @@
+"""Rates that the runs of a workspace have measured, in ``<workspace>/rates.json``; the estimate takes them before all others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from eagle3.core.rates import key
+from eagle3.core.spec import RunSpec
+from eagle3.runner import rundir
+
+FILE = "rates.json"
+
+
+def rates_of(workspace: Path, spec: RunSpec) -> dict[str, Any]:
+    """What the workspace knows of this machine and target: rate → ``{"value", "tokens", "run", "t"}``; empty where nothing is
+    known."""
+    known = rundir.read_object(workspace / FILE).get("rates", {})
+    found = known.get(key(spec), {}) if isinstance(known, dict) else {}
+    return found if isinstance(found, dict) else {}
+
+
+KEEP_FACTOR = 4
+"""A rate measured over so many times more tokens than the new one stays: a smoke run teaches a pilot little."""
+
+
+def remember(
+    workspace: Path,
+    spec: RunSpec,
+    run_id: str,
+    measured: Mapping[str, float],
+    *,
+    tokens: Mapping[str, float] | None = None,
+    now: float | None = None,
+) -> None:
+    """Write down what a run has measured. ``measured``: name of the rate (``core.rates``) → figure; ``tokens``: over how many.
+
+    The latest one counts, unless an earlier one was measured over more than KEEP_FACTOR times the tokens. Two runs that end in
+    the same moment may lose one another's row; the next run writes it again.
+    """
+    t = time.time() if now is None else now
+    table = rundir.read_object(workspace / FILE)
+    rates = table.get("rates")
+    rates = rates if isinstance(rates, dict) else {}
+    entry = rates.get(key(spec))
+    entry = entry if isinstance(entry, dict) else {}
+    for name, value in measured.items():
+        count = round((tokens or {}).get(name, 0))
+        before = entry.get(name)
+        if isinstance(before, dict) and int(before.get("tokens") or 0) > KEEP_FACTOR * count:
+            continue
+        entry[name] = {"value": round(value, 3), "tokens": count, "run": run_id, "t": round(t)}
+    rundir.write_json(workspace / FILE, {"v": 1, "rates": rates | {key(spec): entry}})

@@ -1,0 +1,35 @@
+"""What is done about a guard that tripped: told as an event, then as the spec says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from eagle3.core.guards import Finding
+from eagle3.runner import control
+from eagle3.stages.context import StageContext, StageError
+
+
+def act(ctx: StageContext, findings: Iterable[Finding], save: Callable[[], None] = lambda: None) -> bool:
+    """Tell each finding, and pause or stop where one asks for it; true where the run was paused. ``save`` puts on disk what
+    would be lost. Raises StageError for a stop, after all were told."""
+    worst = ""
+    told: dict[str, str] = {}
+    for finding in findings:
+        ctx.journal.event(
+            f"guard-{finding.kind}",
+            finding.text,
+            level="error" if finding.response == "stop" else "warn",
+            guard={
+                "value": finding.value, "threshold": finding.threshold, "counts": finding.counts, "response": finding.response,
+            },
+        )  # fmt: skip
+        told.setdefault(finding.response, finding.text)
+        if finding.response == "pause":
+            worst = f"the guard {finding.kind}"
+    if "stop" in told:
+        save()
+        raise StageError(told["stop"])
+    if worst:
+        save()
+        control.hold(ctx.run_dir, ctx.journal.attempt, worst)
+    return bool(worst)

@@ -1,0 +1,108 @@
+"""What looks like a secret is hidden in every text that leaves a run's own files, and nothing else is."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eagle3.runner.redact import HIDDEN, address, command, environment, is_secret_name, redact
+
+LETTERS = string.ascii_letters + string.digits
+AROUND = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="K"), max_size=60)
+KEY = st.text(LETTERS, min_size=20, max_size=40).map(lambda text: f"Q9{text}zK")
+NAMES = st.sampled_from(["HF_TOKEN", "aws_secret_access_key", "DB_PASSWORD", "OPENAI_API_KEY", "password", "WANDB_API_KEY"])
+
+SHAPES = {
+    "a hub token": lambda key: f"hf_{key}",
+    "an sk- key": lambda key: f"sk-{key}",
+    "a GitHub token": lambda key: f"ghp_{key}",
+    "a bearer token": lambda key: f"Authorization: Bearer {key}",
+    "basic credentials": lambda key: f"authorization: Basic {key}==",
+    "credentials in a URL": lambda key: f"https://me:{key}@host/x",
+    "a token as the user of a URL": lambda key: f"https://{key}@host/x",
+    "the path of a webhook": lambda key: f"https://hooks.slack.com/services/T0/B0/{key}",
+    "a signed address": lambda key: f"https://host/x?a=1&sig={key}",
+    "a JSON value": lambda key: f'{{"api_key": "{key}"}}',
+    "an option": lambda key: f"--api-key {key}",
+    "a private key": lambda key: f"-----BEGIN RSA PRIVATE KEY-----\n{key}\n-----END RSA PRIVATE KEY-----",
+}
+
+
+@pytest.mark.parametrize("shape", list(SHAPES))
+@given(key=KEY, before=AROUND, after=AROUND)
+def test_hidden_is(shape: str, key: str, before: str, after: str) -> None:
+    shown = redact(f"{before} {SHAPES[shape](key)} {after}")
+    assert key not in shown and HIDDEN in shown
+
+
+@given(name=NAMES, sign=st.sampled_from(["=", ": ", "='", '="']), key=KEY, before=AROUND)
+def test_hidden_is_the_value_of_a_secret_name_and_the_name_stays(name: str, sign: str, key: str, before: str) -> None:
+    shown = redact(f"{before} {name}{sign}{key}")
+    assert key not in shown and name in shown
+
+
+@given(st.text(max_size=300))
+def test_hiding_twice_changes_nothing(text: str) -> None:
+    assert redact(redact(text)) == redact(text)
+
+
+@pytest.mark.parametrize("first", list(SHAPES))
+@given(second=st.sampled_from(list(SHAPES)), key=KEY, glue=st.text(string.punctuation + " \n", max_size=3))
+def test_hiding_twice_changes_nothing_where_there_are_secrets(first: str, second: str, key: str, glue: str) -> None:
+    once = redact(SHAPES[first](key) + glue + SHAPES[second](key))
+    assert redact(once) == once
+
+
+@given(before=AROUND, value=st.text(min_size=4, max_size=40), after=AROUND)
+def test_a_known_secret_is_hidden_whatever_it_looks_like(before: str, value: str, after: str) -> None:
+    if value not in HIDDEN:
+        assert value not in redact(f"{before}{value}{after}", [value]).replace(HIDDEN, "")
+
+
+@given(st.lists(st.sampled_from(["step", "120", "loss", "4.3", "tokens/s", "rank", "eos_token: </s>", "max_tokens=96",
+                                 "token_id=5", "train", "/data/runs/a", "https://host:8000/v1/models", "key", "git@host:a/b",
+                                 "token=5", "password=None", "num_token: 4096"]), max_size=12))  # fmt: skip
+def test_what_runs_usually_say_stays_as_it_is(words: list[str]) -> None:
+    assert redact(" ".join(words)) == " ".join(words)
+
+
+def test_a_command_line_hides_the_argument_after_a_secret_option() -> None:
+    shown = command(["vllm", "serve", "--api-key", "short", "--port", "80", "--token=abcdefghij", "--hf-token", "--next"])
+    assert shown == ["vllm", "serve", "--api-key", HIDDEN, "--port", "80", f"--token={HIDDEN}", "--hf-token", "--next"]
+
+
+def test_an_environment_hides_secret_names_whole() -> None:
+    found = environment(
+        {"HF_TOKEN": "x", "PATH": "/bin", "URL": "http://a:b@h/", "MAX_TOKENS": "5", "AWS_SECRET_ACCESS_KEY": "y z"}
+    )
+    assert found == {
+        "HF_TOKEN": HIDDEN, "PATH": "/bin", "URL": f"http://{HIDDEN}@h/", "MAX_TOKENS": "5", "AWS_SECRET_ACCESS_KEY": HIDDEN,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://hooks.slack.com/services/T/B/x", "https://hooks.slack.com/…"),
+        ("http://u:p@127.0.0.1:80/a?b", "http://127.0.0.1:80/…"),
+        ("https://h?token=x", "https://h/…"),
+        ("nonsense", "…"),
+    ],
+)
+def test_a_webhook_is_shown_by_its_host_only(url: str, shown: str) -> None:
+    assert address(url) == shown
+
+
+def test_names_of_secrets_are_known() -> None:
+    assert all(map(is_secret_name, ["HF_TOKEN", "token", "api_key", "APIKEY", "X_SECRET", "db-password", "GOOGLE_CREDENTIALS"]))
+    assert not any(map(is_secret_name, ["TOKENIZERS_PARALLELISM", "MAX_TOKENS", "KEY", "PATH", "SECRETARY"]))
+
+
+@pytest.mark.parametrize("text", ["token" * 40_000, "-" * 200_000, "hf_" * 60_000, "a." * 100_000 + "://", "secret=" * 30_000,
+                                  "://" + "a:" * 80_000, "-----BEGIN RSA PRIVATE KEY-----" * 5_000])  # fmt: skip
+@pytest.mark.timeout(60)  # a rule that is quadratic takes many minutes here
+def test_no_text_makes_hiding_slow(text: str) -> None:
+    assert len(redact(text)) <= 2 * len(text)

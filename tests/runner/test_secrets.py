@@ -1,0 +1,189 @@
+"""A secret reaches the worker's environment and no other place, whatever happens to the run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3.journal import Journal
+from eagle3.runner import proctable, rundir
+from eagle3.runner.errors import VerbError
+from eagle3.runner.launch import launch
+from tests.runner.support import (
+    RUNNER,
+    Channel,
+    kill_supervisor,
+    old_python,
+    shell,
+    started,
+    state_is,
+    summary,
+    wait_end,
+    wait_for,
+)
+
+SECRET = f"correct-horse-battery-staple-{os.getpid()}"
+"""Of no known make: nothing but its value tells that it is one."""
+
+
+def holders(of: str, what: str) -> set[int]:
+    """The processes whose ``cmdline`` or ``environ`` holds the text."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                if of.encode() in (entry / what).read_bytes():
+                    found.add(int(entry.name))
+    return found
+
+
+def files_with(text: str, place: Path) -> list[str]:
+    return [str(path.relative_to(place)) for path in place.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
+
+def test_only_the_workers_own_processes_hold_a_secret(workspace: Path, tmp_path: Path, channel: Channel) -> None:
+    place = tmp_path / "hook"
+    hooks = {"command": ["/bin/sh", "-c", f"env > {place}.part; cat >> {place}.part; mv {place}.part {place}"], "on": ["failure"]}
+    checks = '[ "$EAGLE3_SECRETS" = HF_TOKEN ] && [ -n "$HF_TOKEN" ] || exit 4'
+    script = f"{checks}; mkfifo go; sleep 600 & touch ready; read word < go; exit 3"
+    answer = channel.result(
+        "launch", workspace=str(workspace), run_id="r", launch=shell(script, hooks=hooks), secret_env={"HF_TOKEN": SECRET}
+    )
+    run_dir = Path(answer["run_dir"])
+    wait_for((run_dir / "ready").exists)
+    supervisor = started(run_dir)["supervisor"]["pid"]
+    workers = {p.pid for p in proctable.marked(str(run_dir), 1)} - {supervisor}
+    assert holders(SECRET, "environ") == workers and len(workers) >= 2
+    assert holders(SECRET, "cmdline") == set()
+    assert files_with(SECRET, workspace) == [] and SECRET not in json.dumps(answer)
+    assert rundir.read_object(run_dir / "launch.json")["secret_env"] == ["HF_TOKEN"], (
+        "its name is kept, so that it can be asked for"
+    )
+    for verb in ("list", "probe"):
+        assert SECRET not in json.dumps(channel.result(verb, workspace=str(workspace)))
+    (run_dir / "go").write_text("on\n")
+    wait_end(run_dir)
+    wait_for(place.exists)
+    assert files_with(SECRET, tmp_path) == [], "nor in what the hook was told, or its environment"
+
+
+def test_a_secret_that_the_worker_prints_stays_in_its_log(workspace: Path, tmp_path: Path) -> None:
+    place = tmp_path / "told"
+    hooks = {"command": ["/bin/sh", "-c", f"cat > {place}.part; mv {place}.part {place}"], "on": ["failure"]}
+    script = 'echo "GET failed: $MY_KEY is not valid"; sh -c "sleep 600; : $MY_KEY" & exit 1'
+    run_dir = Path(launch(workspace, "r", "", shell(script, hooks=hooks), secret_env={"MY_KEY": SECRET})["run_dir"])
+    wait_end(run_dir)
+    wait_for(place.exists)
+    assert "GET failed: [hidden] is not valid" in json.loads(place.read_text())["detail"]
+    events = (run_dir / "events.jsonl").read_text()
+    assert "sleep 600; : [hidden]" in events, "a process that was left behind is named by its command line"
+    assert files_with(SECRET, workspace) == ["runs/r/attempts/1/run.log"], "the log is as the worker wrote it"
+
+
+def test_a_secret_of_the_shell_that_starts_a_run_is_not_the_supervisors(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    run_dir = Path(launch(workspace, "r", "", shell("touch ready; exec sleep 600"), secret_env={"HF_TOKEN": SECRET})["run_dir"])
+    wait_for((run_dir / "ready").exists)
+    assert holders(SECRET, "environ") - {os.getpid()} == {started(run_dir)["pid"]}
+
+
+def ended_with_secrets(workspace: Path) -> Path:
+    script = '[ "$HF_TOKEN$OTHER" = ab ] || exit 9; [ $EAGLE3_ATTEMPT = 1 ] && exit 75; exit 0'
+    secrets = {"HF_TOKEN": "a", "OTHER": "b"}
+    run_dir = Path(launch(workspace, "r", "", shell(script), secret_env=secrets)["run_dir"])
+    wait_end(run_dir)
+    return run_dir
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"), [(None, "HF_TOKEN, OTHER"), ({"HF_TOKEN": "a"}, "OTHER"), ({"WRONG": "a"}, "HF_TOKEN, OTHER")]
+)
+def test_a_resume_without_the_secrets_is_refused_by_their_names(
+    workspace: Path, given: dict[str, str] | None, missing: str
+) -> None:
+    run_dir = ended_with_secrets(workspace)
+    with pytest.raises(VerbError) as caught:
+        launch(workspace, "r", "", {}, resume=True, secret_env=given)
+    assert caught.value.code == "usage" and f"now they are missing: {missing}." in caught.value.text
+    assert caught.value.remedy == f"Give {missing} again."
+    assert summary(run_dir)["attempt"] == 1 and not (run_dir / "attempts/2").exists(), "nothing was begun"
+
+
+def test_a_resume_with_the_secrets_goes_on_and_asking_again_needs_none(workspace: Path) -> None:
+    run_dir = ended_with_secrets(workspace)
+    launch(workspace, "r", "", {}, resume=True, secret_env={"HF_TOKEN": "a", "OTHER": "b"}, attempt=2)
+    assert wait_end(run_dir, 2)["code"] == 0
+    assert launch(workspace, "r", "", {}, resume=True, attempt=2)["already"], "the same question has the same answer"
+
+
+def test_a_start_that_was_interrupted_is_not_made_again_without_its_secrets(workspace: Path) -> None:
+    run_dir = ended_with_secrets(workspace)
+    folder = run_dir / "attempts/2"
+    folder.mkdir()
+    os.utime(folder, (0, 0))
+    with pytest.raises(VerbError, match="now they are missing: HF_TOKEN, OTHER"):
+        launch(workspace, "r", "", {}, resume=True, attempt=2)
+    assert launch(workspace, "r", "", {}, resume=True, attempt=2, secret_env={"HF_TOKEN": "a", "OTHER": "b"})["attempt"] == 2
+    assert wait_end(run_dir, 2)["code"] == 0
+
+
+def test_a_batch_job_takes_the_secrets_from_its_own_environment_and_names_the_missing(workspace: Path) -> None:
+    run_dir = ended_with_secrets(workspace)
+    command = [old_python(), "-I", "-S", str(RUNNER), "supervise", str(run_dir), "--foreground"]
+    env = {"PATH": os.environ["PATH"], "HF_TOKEN": "a"}
+    refused = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 2 and "now they are missing: OTHER." in refused.stderr
+    assert subprocess.run(command, env={**env, "OTHER": "b"}, timeout=60, check=False).returncode == 0
+    assert wait_end(run_dir, 2)["code"] == 0
+
+
+def test_a_dead_supervisor_leaves_no_secret_behind(workspace: Path) -> None:
+    run_dir = Path(launch(workspace, "r", "", shell("exec sleep 600"), secret_env={"HF_TOKEN": SECRET})["run_dir"])
+    kill_supervisor(run_dir)
+    os.kill(started(run_dir)["pid"], signal.SIGKILL)
+    wait_for(state_is(run_dir, "unknown"))
+    assert files_with(SECRET, workspace) == [] and holders(SECRET, "environ") == set()
+
+
+def test_the_command_line_takes_a_secret_by_its_name_only(workspace: Path) -> None:
+    def run(*more: str, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "eagle3", "run", "--workspace", str(workspace), "--run-id", "r", "--detach", *more]
+        clean = {key: value for key, value in os.environ.items() if key != "HF_TOKEN"}
+        return subprocess.run(command, env={**clean, **env}, capture_output=True, text=True, timeout=60, check=False)
+
+    refused = run("--secret", "HF_TOKEN")
+    assert refused.returncode == 2 and "The secret HF_TOKEN is not set in this shell" in refused.stderr
+    assert not workspace.exists()
+    # A worker that is no Python of ours: only how it is started matters here.
+    worker = workspace.parent / "worker"
+    worker.write_text('#!/bin/sh\n[ -n "$HF_TOKEN" ] && touch "$4/ready"\nexec sleep 600\n')
+    worker.chmod(0o755)
+    done = run("--secret", "HF_TOKEN", "--set", f"worker_python={worker}", HF_TOKEN=SECRET)
+    assert done.returncode == 0, done.stderr
+    run_dir = workspace / "runs/r"
+    wait_for((run_dir / "ready").exists)
+    assert holders(SECRET, "environ") == {started(run_dir)["pid"]} and files_with(SECRET, workspace) == []
+
+
+def test_the_worker_says_no_secret_in_its_events(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EAGLE3_SECRETS", "MY_KEY")
+    monkeypatch.setenv("MY_KEY", SECRET)
+    Journal(tmp_path, 1).event("note", f"the server said: {SECRET}?")
+    assert "the server said: [hidden]?" in (tmp_path / "events.jsonl").read_text()
+    (tmp_path / "events.jsonl").unlink()
+    Journal(tmp_path, 1).event(
+        "failed", "401 for hf_abcdefghijklmnop", level="error", detail="Authorization: Bearer abcdefghijkl"
+    )
+    row: dict[str, Any] = json.loads((tmp_path / "events.jsonl").read_text())
+    assert (row["text"], row["detail"]) == ("401 for hf_[hidden]", "Authorization: Bearer [hidden]")
+    assert "hf_abcdefghijklmnop" in capsys.readouterr().out, "its log is raw"

@@ -1,0 +1,137 @@
+"""fork, pause, checkpoint, resume of a paused run, and prune from a shell: sentences, JSON and exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from eagle3 import cli
+from eagle3.core.presets import resolve
+from eagle3.runner import launch as launching
+from eagle3.runner import rundir
+from tests.runner.finished_run import finished_run
+from tests.runner.support import end_everything, plan
+
+SPEC = resolve("pilot", "smollm2-135m", "cpu")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    end_everything(tmp_path)
+
+
+@pytest.fixture
+def parent(workspace: Path) -> Path:
+    run_dir = finished_run(workspace)
+    (run_dir / "spec.toml").write_text(SPEC.to_toml())
+    return run_dir
+
+
+def ask(workspace: Path, *words: str) -> Any:
+    return CliRunner().invoke(cli.app, [*words, "--workspace", str(workspace)])
+
+
+def working(workspace: Path) -> Path:
+    """A run whose worker does nothing, for a long time."""
+    script = plan("import time; time.sleep(600)")
+    return Path(launching.launch(workspace, "r", SPEC.to_toml(), script)["run_dir"])
+
+
+def test_a_dry_run_of_a_fork_says_what_runs_again_and_why_and_makes_nothing(workspace: Path, parent: Path) -> None:
+    words = ("fork", "parent", "--id", "child", "--from-checkpoint", "50", "--set", "train.learning_rate=5e-4", "--dry-run")
+    told = ask(workspace, *words)
+    assert told.exit_code == 0, told.output
+    assert "prepare, regenerate, extract and vocabulary are taken over from parent" in told.stdout
+    assert "train.learning_rate changes train: train runs again from checkpoint step-50." in told.stdout
+    assert json.loads(ask(workspace, *words, "--json").stdout)["changed"] == ["train.learning_rate"]
+    assert not (workspace / "runs" / "child").exists()
+
+
+def test_a_fork_starts_with_the_parents_numbers_its_own_changes_and_its_lineage(workspace: Path, parent: Path) -> None:
+    words = ("fork", "parent", "--id", "child", "--set", "train.max_steps=9", "--set", "worker_python=/bin/true", "--detach")
+    done = ask(workspace, *words)
+    assert done.exit_code == 0, done.output
+    child = workspace / "runs" / "child"
+    spec = cli.spec_in(child, as_json=False)
+    assert (spec.train.max_steps, spec.forked_from) == (9, "parent@all")
+    assert (
+        spec.model_copy(update={"train": SPEC.train, "forked_from": "", "worker_python": "", "workspace": SPEC.workspace}) == SPEC
+    )
+    assert (child / "states" / "hs_0.safetensors").stat().st_nlink == 2
+    assert (child / "attempts" / "1" / "started.json").exists()
+
+
+def test_a_runs_spec_starts_the_same_run_again(workspace: Path, parent: Path) -> None:
+    words = ("run", "--spec", str(parent / "spec.toml"), "--run-id", "again", "--set", "worker_python=/bin/true", "--detach")
+    done = ask(workspace, *words)
+    assert done.exit_code == 0, done.output
+    spec = cli.spec_in(workspace / "runs" / "again", as_json=False)
+    assert spec.model_copy(update={"worker_python": "", "workspace": SPEC.workspace}) == SPEC
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--from-checkpoint", "70"], 2, "There is no complete checkpoint of step 70; there is: 50, 100."),
+        (["--from-checkpoint", "50", "--set", "vocabulary.size=4096"], 2, "fork --from-stage vocabulary, or leave the field."),
+        (["--from-stage", "evaluate", "--set", "train.max_steps=9"], 2, "train.max_steps changes train, which comes before"),
+        (["--set", "train.max_step=9"], 2, "train.max_step: there is no such field"),
+        (["--from-stage", "export"], 2, "evaluate has not finished in that run"),
+    ],
+)
+def test_a_fork_that_cannot_be_is_refused_and_makes_nothing(
+    workspace: Path, parent: Path, words: list[str], code: int, said: str
+) -> None:
+    done = ask(workspace, "fork", "parent", "--id", "child", *words)
+    assert done.exit_code == code
+    assert said in done.stderr and "Traceback" not in done.output
+    assert not (workspace / "runs" / "child").exists()
+
+
+def test_a_working_run_is_paused_and_resume_lets_it_go_on(workspace: Path) -> None:
+    run_dir = working(workspace)
+    assert "r pauses after the work under way; nothing is freed." in ask(workspace, "pause", "r").stdout
+    assert "is paused already" in ask(workspace, "pause", "r").stdout
+    assert "r goes on" in ask(workspace, "resume", "r").stdout
+    assert rundir.read_json(run_dir / "control.json")["pause"] is None
+    assert not (run_dir / "attempts" / "2").exists(), "it was paused, not ended: the same attempt goes on"
+
+
+def test_a_checkpoint_asked_for_outside_of_the_training_says_what_is_on_disk(workspace: Path) -> None:
+    run_dir = working(workspace)
+    assert "where all that is finished is on disk" in ask(workspace, "checkpoint", "r").stdout
+    rundir.write_json(run_dir / "progress.json", {"v": 1, "attempt": 1, "stage": "train"})
+    assert "r saves after the step under way." in ask(workspace, "checkpoint", "r").stdout
+    assert json.loads(ask(workspace, "checkpoint", "r", "--json").stdout)["stage"] == "train"
+
+
+@pytest.mark.parametrize("command", ["pause", "checkpoint"])
+def test_a_run_that_does_not_work_is_not_paused(workspace: Path, parent: Path, command: str) -> None:
+    done = ask(workspace, command, "parent")
+    assert done.exit_code == 1
+    assert "parent is not running" in done.stderr
+
+
+def test_prune_lists_first_and_deletes_only_what_is_named(workspace: Path, parent: Path) -> None:
+    for words in (("prune", "parent"), ("prune", "--all"), ("prune", "parent", "--states", "--dry-run")):
+        told = ask(workspace, *words)
+        assert told.exit_code == 0, told.output
+        assert "parent states: 2 files, 7.8 KiB: frees 7.8 KiB" in told.stdout and "would be freed" in told.stdout
+    assert (parent / "states" / "hs_0.safetensors").exists()
+    assert "7.8 KiB freed." in ask(workspace, "prune", "parent", "--states").stdout
+    assert not list((parent / "states").glob("hs_*"))
+    assert (parent / "train" / "checkpoints" / "step-50").exists()
+    assert json.loads(ask(workspace, "prune", "parent", "--json").stdout)["applied"] is False
+
+
+@pytest.mark.parametrize("words", [["prune"], ["prune", "parent", "--all"]])
+def test_prune_wants_a_run_or_all_of_them(workspace: Path, parent: Path, words: list[str]) -> None:
+    done = ask(workspace, *words)
+    assert done.exit_code == 2
+    assert "Name a run, or say --all." in done.stderr

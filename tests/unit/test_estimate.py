@@ -1,0 +1,160 @@
+"""What a run takes is said before it starts, in figures that a person can check by hand, each with where it comes from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from eagle3.core import presets
+from eagle3.core.estimate import Need, compare, estimate, lines, refusal
+from eagle3.core.rates import rates, train_flops
+from eagle3.core.shape import draft_size
+from eagle3.core.spec import STAGES, RunSpec
+
+GIB, TB = 1 << 30, 1e12
+
+
+def spec_of(size: str, target: str, machine: str, **overrides: Any) -> RunSpec:
+    return presets.resolve(size, target, machine, {name.replace("__", "."): value for name, value in overrides.items()})
+
+
+PILOT = spec_of("pilot", "smollm2-135m", "cpu")
+KIMI = spec_of("full", "kimi-k2.5", "8x-rtx-pro-6000", data__prompts="/data/prompts.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("target", "bytes_a_token"), [("kimi-k2.5", 57_344), ("llama-3.1-8b", 32_768), ("qwen3-8b", 32_768), ("smollm2-135m", 9_216)]
+)
+def test_a_token_takes_captured_layers_times_hidden_times_bytes(target: str, bytes_a_token: int) -> None:
+    assert estimate(spec_of("pilot", target, "8x-b300")).state_bytes_a_token == bytes_a_token
+
+
+def test_a_long_sample_of_kimi_takes_470_megabytes_and_100k_samples_11_7_terabytes() -> None:
+    assert 8192 * estimate(KIMI).state_bytes_a_token == pytest.approx(470e6, rel=0.01)
+    found = estimate(KIMI.model_copy(update={"data": KIMI.data.model_copy(update={"heldout_prompts": 4})}))
+    assert found.sample_tokens == 2048
+    assert found.of("extract").bytes == pytest.approx(11.7 * TB, rel=0.01)
+
+
+def test_the_extraction_of_kimi_takes_what_its_reported_prefill_says() -> None:
+    stage = estimate(KIMI).of("extract")
+    start_s = rates(KIMI)["server_start_s"].value
+    assert (stage.rate_source, stage.rate) == ("reported", 7500)
+    assert (stage.seconds - start_s) / stage.tokens * 100e6 == pytest.approx(3.7 * 3600, rel=0.01)
+
+
+def test_the_draft_is_as_large_as_the_one_that_a_real_pilot_left() -> None:
+    # parameters of export/, and the bytes of train/checkpoints/step-200 without the rest of its files, of a run on two cores
+    size = draft_size(PILOT)
+    assert size.parameters == 38_121_408
+    assert size.checkpoint_bytes == pytest.approx(61_124_495, rel=0.001)
+    assert size.saved_bytes == pytest.approx(152_601_976, rel=0.001)
+
+
+def test_the_pilot_on_a_cpu_is_estimated_from_measured_rates_within_a_third_of_the_run_they_were_measured_on() -> None:
+    took = {"regenerate": 152.33, "extract": 62.52, "train": 102.0, "evaluate": 87.6}
+    for stage, seconds in took.items():
+        found = estimate(PILOT).of(stage)
+        assert found.rate_source == "measured"
+        assert found.seconds == pytest.approx(seconds, rel=0.33)
+    assert estimate(PILOT).of("extract").bytes == pytest.approx(118_624_784, rel=0.05)
+
+
+@pytest.mark.parametrize("machine", presets.names("machine"))
+@pytest.mark.parametrize("target", presets.names("target"))
+@pytest.mark.parametrize("size", presets.names("size"))
+def test_every_preset_has_an_estimate_of_every_stage_with_its_source(size: str, target: str, machine: str) -> None:
+    found = estimate(spec_of(size, target, machine))
+    assert [stage.stage for stage in found.stages] == list(STAGES)
+    for stage in found.stages:
+        assert stage.seconds > 0 and stage.bytes > 0 and stage.basis
+        assert stage.rate_source in ("measured", "reported", "derived")
+    assert found.peak_bytes >= sum(stage.bytes for stage in found.stages)
+    assert found.needs[0].bytes == found.peak_bytes
+    assert found.needs[0].inodes > found.of("extract").tokens / found.sample_tokens
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_a_rate_that_nobody_has_measured_there_is_never_called_measured() -> None:
+    for machine in ("8x-rtx-pro-6000", "8x-b300"):
+        for target in presets.names("target"):
+            assert all(rate.source != "measured" for rate in rates(spec_of("pilot", target, machine)).values())
+    assert all(rate.source == "derived" for rate in rates(spec_of("pilot", "kimi-k2.5", "8x-b300")).values())
+    other = rates(spec_of("pilot", "llama-3.1-8b", "cpu"))
+    assert {name for name, rate in other.items() if rate.source == "measured"} == {"server_start_s"}
+
+
+def test_what_this_workspace_has_measured_replaces_what_others_report() -> None:
+    found = estimate(KIMI, {"extract_tok_s": {"value": 9000.0, "run": "shake-1"}, "unknown_tok_s": {"value": 1.0}})
+    stage = found.of("extract")
+    assert (stage.rate, stage.rate_source) == (9000.0, "measured")
+    assert "shake-1" in stage.basis
+    assert stage.seconds < estimate(KIMI).of("extract").seconds
+
+
+@pytest.mark.parametrize("entry", [{"value": None}, {"value": 0}, {"value": -3}, {"value": "fast"}, {"value": float("nan")}, 7])
+def test_a_measured_rate_that_is_no_rate_is_passed_over(entry: Any) -> None:
+    assert estimate(KIMI, {"extract_tok_s": entry}).of("extract").rate_source == "reported"
+
+
+def test_between_two_reported_points_a_rate_lies_between_them() -> None:
+    specs = {n: spec_of("full", "kimi-k2.5", "8x-rtx-pro-6000", regenerate__concurrency=n) for n in (1, 8, 64, 500)}
+    at = {n: rates(spec)["generate_tok_s"] for n, spec in specs.items()}
+    assert at[1].value < at[8].value < at[64].value < at[500].value == 2026
+    assert [at[n].source for n in (1, 8, 64, 500)] == ["reported", "derived", "reported", "derived"]
+
+
+def test_the_operations_of_the_cpu_reference_are_those_of_its_pilot() -> None:
+    from eagle3.core.rates import SMOL_TRAIN_FLOPS
+
+    assert train_flops(PILOT) == pytest.approx(SMOL_TRAIN_FLOPS, rel=0.01)
+
+
+def test_a_disk_that_is_too_small_is_told_with_the_arithmetic() -> None:
+    need = Need("/data/eagle3", 10 * GIB, 10, "hidden states 9.0 GiB (1 token x 4 layers)")
+    text = refusal(need, free_bytes=5 * GIB, floor_bytes=GIB)
+    assert text.startswith(
+        "/data/eagle3 has 5.0 GiB free, and the run needs 10.0 GiB (hidden states 9.0 GiB (1 token x 4 layers))"
+    )
+    assert "keeps 1.0 GiB free (disk_floor_bytes)" in text
+    assert refusal(need, free_bytes=11 * GIB, floor_bytes=GIB) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"data__prompts": "builtin"}, "data.prompts is 'builtin', which has 288 prompts, and 101,000 are asked for"),
+        ({"vocabulary__size": 200_000}, "vocabulary.size is 200,000, and kimi-k2.5 has 163,840 tokens"),
+        ({"data__prompt_tokens": 9000}, "data.prompt_tokens (9,000) leaves no room for an answer"),
+        ({"devices__extract": [0, 1], "server__tensor_parallel": 2}, "name more GPUs or another machine"),
+    ],
+)
+def test_a_run_that_cannot_work_is_told_why(changes: dict[str, Any], said: str) -> None:
+    assert estimate(KIMI).problems == []
+    found = spec_of("full", "kimi-k2.5", "8x-rtx-pro-6000", **{"data__prompts": "/p.jsonl", **changes})
+    (problem,) = estimate(found).problems
+    assert said in problem and problem.endswith(".")
+
+
+def test_the_builtin_prompts_are_as_many_as_the_estimate_says() -> None:
+    from eagle3.core.estimate import BUILTIN_PROMPTS
+    from eagle3.stages.prompts import read_builtin
+
+    assert len(read_builtin()) == BUILTIN_PROMPTS
+
+
+def test_afterwards_it_says_how_far_off_it_was() -> None:
+    before = estimate(PILOT).to_json()
+    extract = next(stage for stage in before["stages"] if stage["stage"] == "extract")
+    found = compare(before, {"extract": {"seconds": 2 * extract["seconds"], "bytes": extract["bytes"]}})
+    assert found["stages"]["extract"]["seconds_ratio"] == 2.0
+    assert found["stages"]["extract"]["bytes_ratio"] == 1.0
+    assert "seconds_ratio" not in found["stages"]["train"]
+
+
+def test_the_table_for_a_terminal_names_every_stage_and_every_source() -> None:
+    text = "\n".join(lines(estimate(KIMI)))
+    assert all(stage in text for stage in STAGES)
+    assert "reported" in text and "derived" in text and "needs 10.8 TiB in ~/eagle3" in text

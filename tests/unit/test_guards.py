@@ -1,0 +1,100 @@
+"""Each guard is caused, told once with what it rests on, and armed again when the trouble is over."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eagle3.core.guards import StepSeen, TrainingGuards, blind_samples, low_coverage, repeated_answers
+from eagle3.core.spec.guards import Guards
+
+
+def seen(step: int, **more: Any) -> StepSeen:
+    usual: dict[str, Any] = {
+        "loss": 10.0 / (step + 1), "grad_norm": 1.0, "first_acc": 0.3, "tokens": 100, "wall_s": 1000.0 + step,
+        "steady_s": 5.0 + step,
+    }  # fmt: skip
+    return StepSeen(step=step, **(usual | more))
+
+
+def tripped(settings: Guards, steps: list[StepSeen]) -> list[tuple[int, str]]:
+    guards = TrainingGuards(settings)
+    return [(step.step, finding.kind) for step in steps for finding in guards.take(step)]
+
+
+SHORT = Guards(flat_loss_steps=20, gradient_steps=10, first_position_tokens=1000, memory_after_steps=5)
+
+
+def test_a_healthy_training_trips_nothing() -> None:
+    assert tripped(SHORT, [seen(n) for n in range(300)][:60]) == []
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_trips_at_its_step(loss: float) -> None:
+    assert tripped(SHORT, [seen(n, **({"loss": loss} if n == 7 else {})) for n in range(10)]) == [(7, "nan")]
+    assert tripped(SHORT, [seen(3, grad_norm=math.nan)]) == [(3, "nan")]
+
+
+def test_an_exploding_gradient_is_judged_against_the_usual_one_and_told_once() -> None:
+    steps = [seen(n, grad_norm=500.0 if n in (15, 16) else 1.0 + n % 3) for n in range(20)]
+    assert tripped(SHORT, steps) == [(15, "gradient")]
+    assert tripped(SHORT, [seen(n, grad_norm=500.0 if n == 5 else 1.0) for n in range(9)]) == [], "not armed yet"
+    again = [seen(n, grad_norm=500.0 if n in (15, 18) else 1.0) for n in range(20)]
+    assert tripped(SHORT, again) == [(15, "gradient"), (18, "gradient")]
+
+
+def test_a_loss_that_falls_no_more_is_told_once_after_enough_steps() -> None:
+    assert tripped(SHORT, [seen(n, loss=5.0 + 0.001 * (n % 2)) for n in range(40)]) == [(19, "flat-loss")]
+    assert tripped(SHORT, [seen(n, loss=5.0 - 0.05 * n) for n in range(40)]) == []
+
+
+def test_a_first_position_that_stays_wrong_is_told_once_enough_tokens_were_seen() -> None:
+    found = TrainingGuards(SHORT)
+    findings = [finding for n in range(20) for finding in found.take(seen(n, first_acc=0.001))]
+    assert [finding.kind for finding in findings] == ["first-position"]
+    assert findings[0].counts["tokens"] == 1000 and "auxiliary_layers" in findings[0].text
+
+
+def test_memory_that_creeps_up_is_told() -> None:
+    steps = [seen(n, gpu_used_bytes=(40 + n) << 30, gpu_total_bytes=100 << 30) for n in range(20)]
+    assert tripped(SHORT, steps) == [(16, "memory")]
+
+
+def test_a_clock_that_jumps_is_told_and_a_machine_that_slept_is_too() -> None:
+    steps = [seen(n, wall_s=1000.0 + n + (3600 if n >= 4 else 0)) for n in range(8)]
+    assert tripped(SHORT, steps) == [(4, "clock")]
+
+
+def test_what_is_switched_off_says_nothing() -> None:
+    off = SHORT.model_copy(update={"flat_loss": "off", "gradient": "off", "first_position": "off"})
+    assert tripped(off, [seen(n, loss=5.0, first_acc=0.0, grad_norm=1.0 if n < 15 else 1e6) for n in range(40)]) == []
+
+
+def test_answers_of_repeated_tokens_are_counted() -> None:
+    found = repeated_answers([0.9] * 3 + [0.02] * 9, Guards())
+    assert [(f.kind, f.response, f.counts) for f in found] == [("repeated-tokens", "stop", {"answers": 12.0, "repeated": 3.0})]
+    assert repeated_answers([0.9, 0.02] * 3, Guards()) == [], "too few to judge"
+    assert repeated_answers([0.02] * 100, Guards()) == []
+
+
+def test_samples_that_the_loss_cannot_see_are_counted() -> None:
+    assert blind_samples([0, 0, 5, 7], Guards())[0].value == 0.5
+    assert blind_samples([5] * 9 + [0], Guards()) == [] and blind_samples([], Guards()) == []
+
+
+def test_a_vocabulary_that_lacks_too_much_is_told_with_its_coverage() -> None:
+    found = low_coverage(0.88, 2000, Guards(), 8192)
+    assert "8,192 tokens holds 88.0%" in found[0].text
+    assert low_coverage(0.96, 2000, Guards(), 8192) == [] and low_coverage(0.1, 10, Guards(), 8192) == []
+
+
+@given(st.lists(st.tuples(st.floats(allow_nan=True), st.floats(allow_nan=True), st.floats(0, 1)), max_size=60))
+def test_no_numbers_make_a_guard_fail(rows: list[tuple[float, float, float]]) -> None:
+    guards = TrainingGuards(SHORT)
+    for n, (loss, norm, first) in enumerate(rows):
+        for finding in guards.take(seen(n, loss=loss, grad_norm=norm, first_acc=first)):
+            assert finding.text
