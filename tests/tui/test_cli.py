@@ -108,6 +108,7 @@ async def test_a_picture_that_cannot_be_written_is_one_sentence_and_1(
     assert capsys.readouterr().err == f"The picture cannot be written to {tmp_path}: Is a directory.\n"
 
 
+@pytest.mark.timeout(300)  # a dozen commands one after another
 def test_from_check_to_picture_on_this_machine(tmp_path: Path) -> None:
     """One workspace through every command, as an operator's script would."""
     home, workspace = tmp_path / "home", tmp_path / "eagle3"

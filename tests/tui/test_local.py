@@ -87,7 +87,7 @@ async def test_the_pilot_from_p_to_the_verdict(workspace: Path, tmp_path: Path) 
         screen = await until_seen(pilot, "✓ finished", "The draft learned, but is not useful on this machine.", "✓ export")
         assert "[/red]" in screen and "[bold]" in screen  # the log, as text
         view = app.console_state.open_run
-        assert view is not None and len(view.metrics.loss("train")) == 12
+        assert view is not None and len(list(view.metrics.rows("train", "train"))) == 12
     assert len(list((workspace / "runs").iterdir())) == 1
 
 
