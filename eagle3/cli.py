@@ -1,4 +1,4 @@
-"""The command line in the container: ``eagle3 run|resume|fork|stop|status|ls|spec|target|…``. Thin: it asks the runner.
+"""The command line in the container: ``eagle3 check|run|resume|fork|stop|status|ls|spec|target|…``. Thin: it asks the runner.
 
 Exit codes: 0 fine, 1 a run failed, 2 wrong usage. Nothing here imports torch; the worker does, in its own process.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ import typer
 from eagle3.commands import spec as spec_commands
 from eagle3.commands.common import (
     DEFAULT_WORKSPACE,
+    EXIT_FAILED,
     EXIT_USAGE,
     Json,
     Machine,
@@ -30,6 +32,7 @@ from eagle3.commands.common import (
     directory,
     fail,
     spec_in,
+    spec_of,
     summary_of,
 )
 from eagle3.commands.control import checkpoint, pause
@@ -50,6 +53,35 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.add_typer(spec_commands.app, name="spec")
 for command in (fork, pause, checkpoint, prune, prefetch):
     app.command()(command)
+
+
+@app.command()
+def check(
+    size: Size = "pilot",
+    target: Target = "smollm2-135m",
+    machine: Machine = "cpu",
+    overrides: Overrides = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    deep: Annotated[bool, typer.Option("--deep", help="run the heavy probes too: minutes; progress on stderr")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown")] = False,
+    as_json: Json = False,
+) -> None:
+    """Whether a run can be started here: every check with its evidence and what to do. Exit code 1 where not."""
+    from eagle3 import checking
+    from eagle3.core.readiness import words
+
+    spec = spec_of(size, target, machine, overrides, as_json=as_json, workspace=workspace)
+    asking = partial(ask, as_json=as_json)
+    facts = checking.light(spec, asking)
+    if deep:
+        facts |= checking.deep(spec, asking, f"deep-{secrets.token_hex(6)}", partial(typer.echo, err=True))
+    report = checking.judged(facts, spec, with_deep=deep)
+    if as_json:
+        typer.echo(report.model_dump_json())
+    else:
+        typer.echo(words.markdown(report).rstrip() if markdown else "\n".join(words.lines(report)))
+    if report.verdict == "not ready":
+        raise typer.Exit(EXIT_FAILED)
 
 
 @app.command()

@@ -5,7 +5,6 @@ Nothing here waits for the wire, and the first picture is drawn before anything 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,18 +17,19 @@ from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
-from eagle3.core.presets import SpecError
-from eagle3.core.spec import RunSpec
-from remote.ask import Ask, HostKeyQuestion, SecretQuestion
 from tui import messages, plan
 from tui.alerting import Alert, of_disks, of_link, of_runs, since_words
 from tui.calling import Caller
 from tui.catalog import Catalog
+from tui.checking import Checking
 from tui.comparing import Compared
 from tui.formats import age_label, clean_text, count_label, one_line
 from tui.keymap import KEYS
+from tui.launching import Launching
+from tui.login import login_questions
+from tui.mending import Mending
 from tui.ports import Connect
-from tui.run_secrets import SecretError, values_of
+from tui.readiness_news import ReadinessNews
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.screens.confirm import Choice, Confirm
 from tui.screens.overview import OverviewScreen
@@ -40,8 +40,8 @@ from tui.themes.filters import AsciiFilter, PaletteFilter
 from tui.themes.palette import CALM, PALETTES, theme
 
 LATER = {
-    "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen", "notes": "NotesScreen",
-    "compare": "CompareScreen",
+    "readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen",
+    "notes": "NotesScreen", "compare": "CompareScreen",
 }  # fmt: skip
 """Screens imported when they are first opened: the plots alone cost a third of a second."""
 
@@ -49,7 +49,7 @@ TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
 """Seconds that a note stays; a click takes it away at once."""
 
 
-class ConsoleApp(App[None]):
+class ConsoleApp(ReadinessNews, App[None]):
     """``connect`` makes the container; ``clock`` gives Unix seconds. Both are passed in, so that tests can drive them."""
 
     CSS_PATH = "themes/console.tcss"
@@ -85,8 +85,8 @@ class ConsoleApp(App[None]):
         self._looked_at: float | None = None
         """When somebody last looked at this workspace from here; None once it is told what happened since."""
         self._machine_chosen = False
-        self._catalog = catalog
-        self._first_run = run_id
+        self.catalog = catalog
+        self.first_run = run_id
         self._terminal_is_there = terminal_is_there
         self._painted = {name: PaletteFilter(palette) for name, palette in PALETTES.items()}
         self._ascii = [AsciiFilter()] if self.settings.ascii else []
@@ -94,7 +94,7 @@ class ConsoleApp(App[None]):
             self.settings.alerts, host=host, clock=clock, ring=self.bell, notify=self._desktop_note,
             tell=lambda text: self.tell(text, "warning"),
         )  # fmt: skip
-        ask = Ask(host_key=self._ask_host_key, secret=self._ask_secret)
+        ask = login_questions(self)
         self.session = Session(
             connect,
             post=self.post_message,
@@ -106,6 +106,9 @@ class ConsoleApp(App[None]):
             workspace=workspace or plan.DEFAULT_WORKSPACE,
             read_only=self.settings.read_only,
         )
+        self.checking = Checking(self)
+        self.launching = Launching(self)
+        self.mending = Mending(self)
 
     # --- life
 
@@ -116,24 +119,24 @@ class ConsoleApp(App[None]):
         for name in PALETTES:
             self.register_theme(theme(name))
         self.theme = self.settings.theme
-        if self._catalog is not None:
-            self.console_state.remember(self._catalog.runs(self.console_state.host, self.session.workspace))
-            self._looked_at = self._catalog.looked(self.console_state.host, self.session.workspace)
+        if self.catalog is not None:
+            self.console_state.remember(self.catalog.runs(self.console_state.host, self.session.workspace))
+            self._looked_at = self.catalog.looked(self.console_state.host, self.session.workspace)
             self._tell_catalog_problem()
         if self._problem:
             self.tell(self._problem, "warning")
         self.set_interval(1.0, self._tick)
         self.call_after_refresh(self.session.start)
-        if self._first_run:
-            self.call_after_refresh(self.open_run, self._first_run)
+        if self.first_run:
+            self.call_after_refresh(self.open_run, self.first_run)
 
     async def on_unmount(self) -> None:
         await self.session.close()
         await self.caller.close()
-        if self._catalog is not None:
+        if self.catalog is not None:
             if self.console_state.probe.at is not None:
-                self._catalog.look(self.console_state.host, self.session.workspace, self.console_state.probe.at)
-            self._catalog.close()
+                self.catalog.look(self.console_state.host, self.session.workspace, self.console_state.probe.at)
+            self.catalog.close()
 
     def _tick(self) -> None:
         """Once a second: the ages move on. A console whose terminal was closed ends, even where hang-ups are ignored."""
@@ -151,14 +154,16 @@ class ConsoleApp(App[None]):
         if not self.is_running:
             return  # the last news may come while the widgets are taken down
         for screen in reversed(self.screen_stack):
+            if (refresh_live := getattr(screen, "refresh_live", None)) is not None:
+                refresh_live()  # a dialog that shows something which may still come
             if isinstance(screen, ConsoleScreen):
                 screen.refresh_known()
                 return
 
     def _tell_catalog_problem(self) -> None:
-        if self._catalog is not None and self._catalog.problem:
-            self.tell(self._catalog.problem, "warning")
-            self._catalog.problem = ""
+        if self.catalog is not None and self.catalog.problem:
+            self.tell(self.catalog.problem, "warning")
+            self.catalog.problem = ""
 
     def tell(self, text: str, severity: str = "information") -> None:
         """A note to the operator; remote text is shown as text."""
@@ -202,8 +207,8 @@ class ConsoleApp(App[None]):
         self.console_state.take_probe(message.probe, message.at)
         if not self._machine_chosen:
             self.choices = plan.for_machine(self.choices, message.probe)
-        if self._catalog is not None:
-            self._catalog.save(self.console_state.host, self.session.workspace, message.probe.runs, message.at)
+        if self.catalog is not None:
+            self.catalog.save(self.console_state.host, self.session.workspace, message.probe.runs, message.at)
             self._tell_catalog_problem()
         self.present()
 
@@ -306,7 +311,7 @@ class ConsoleApp(App[None]):
             self.push_screen(name)
 
     def action_step_back(self) -> None:
-        """Out of a field that takes every key as text; from anywhere else to Overview."""
+        """Out of a field that takes every key as text, or of what a screen has opened; from anywhere else to Overview."""
         if isinstance(self.focused, Input):
             self.screen.set_focus(None)
         elif isinstance(self.focused, TextArea) and not self.focused.read_only:
@@ -314,7 +319,7 @@ class ConsoleApp(App[None]):
             self.present()
         elif isinstance(self.screen, ConsoleScreen) and self.screen.HERE == "compare":
             self.action_go("runs")
-        else:
+        elif not (isinstance(self.screen, ConsoleScreen) and self.screen.step_back()):
             self.console_state.since = ""
             self.action_go("overview")
             self.present()
@@ -358,18 +363,23 @@ class ConsoleApp(App[None]):
     def action_help(self) -> None:
         from tui.screens.help import HelpScreen
 
-        self._ask_once(HelpScreen())
+        self.ask_once(HelpScreen())
 
     def show_details(self) -> None:
         from tui.screens.details import DetailsScreen
 
         if view := self.console_state.open_run:
-            self._ask_once(DetailsScreen(view))
+            self.session.read_report(view.run_id)
+            self.ask_once(DetailsScreen(view))
 
-    def _ask_once(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None:
+    def ask_once(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None:
         """Open a dialog, unless one is open."""
         if isinstance(self.screen, ConsoleScreen):
             self.push_screen(screen, then)
+
+    def ask_over(self, screen: Screen[Any], then: Callable[[Any], None]) -> None:
+        """Open a dialog that must be answered, over whatever is open."""
+        self.push_screen(screen, then)
 
     def action_reconnect(self) -> None:
         self.session.reconnect()
@@ -398,7 +408,7 @@ class ConsoleApp(App[None]):
         if any(view.changed for view in self.console_state.notes.values()):
             note = "Notes that were written here are NOT saved (7, then Ctrl+s). " + note
         choices = [Choice("leave", "q", "Quit", default=True), Choice("", "escape", "Stay")]
-        self._ask_once(Confirm("Quit", [], choices, note), lambda answer: self.exit() if answer else None)
+        self.ask_once(Confirm("Quit", [], choices, note), lambda answer: self.exit() if answer else None)
 
     async def action_quit(self) -> None:
         self.action_leave()
@@ -419,113 +429,7 @@ class ConsoleApp(App[None]):
         self.choices = replace(self.choices, **{field: value})
 
     def action_pilot(self) -> None:
-        """Launch the pilot. What is half-typed in the form does not stand in the way where another screen is in front."""
-        choices = self.choices.with_size("pilot")
-        if not self._form_in_front():
-            try:
-                plan.resolve(choices)
-            except SpecError:
-                first = plan.first_choices(choices.workspace, choices.worker_python)
-                choices = replace(first, machine=choices.machine)
-        self.ask_launch(choices)
+        self.launching.pilot()
 
-    def _form_in_front(self) -> bool:
+    def form_in_front(self) -> bool:
         return isinstance(self.screen, ConsoleScreen) and self.screen.HERE == "launch"
-
-    def ask_launch(self, choices: plan.Choices) -> None:
-        """One confirmation, one run id, one launch: asking again under that id never starts a second run."""
-        if not self.may_change():
-            return
-        if self.console_state.launching:
-            self.tell(f"{self.console_state.launching} is being launched; wait for its answer.", "warning")
-            return
-        try:
-            spec = plan.launchable(choices)
-        except SpecError as error:
-            self.clear_notifications()  # the same note twice would cover what it is about
-            # Where the form is in front, what cannot be resolved stands there in red already.
-            if not self._form_in_front() or plan.resolves(choices):
-                self.tell(f"{error} Press 3 to mend it.", "error")
-            return
-        run_id = plan.new_run_id(spec.size, self.clock())
-        names = plan.secret_names(choices)
-        rows = plan.launch_rows(self.console_state, spec, run_id, names)
-        buttons = [Choice("launch", "y", "Launch", default=True), Choice("", "escape", "Cancel")]
-        note = "It runs in the container and goes on when the console is closed."
-
-        def answered(answer: str | None) -> None:
-            if answer and not self.console_state.launching:
-                self.console_state.launching = run_id
-                self.run_worker(self._launch(spec, run_id, names))
-                self.present()
-
-        self._ask_once(Confirm(f"Launch the {spec.size}?", rows, buttons, note), answered)
-
-    async def _launch(self, spec: RunSpec, run_id: str, names: list[str]) -> None:
-        """Ask for the secrets that this environment lacks, then launch."""
-
-        async def ask(name: str) -> str | None:
-            return await self._ask_secret(SecretQuestion(self.console_state.host, name, run_id=run_id))
-
-        try:
-            secrets = await values_of(names, ask)
-        except SecretError as error:
-            self.post_message(messages.AskFailed(f"Launching {run_id}", str(error)))
-            return
-        self.session.move(spec.workspace)
-        self.session.launch(spec, run_id, secrets)
-
-    def ask_stop(self) -> None:
-        view = self.console_state.open_run
-        if view is None or view.ended or not self.may_change():
-            return
-        rows = [("Run", view.run_id), ("Host", self.console_state.host)]
-        buttons = [
-            Choice("after-checkpoint", "c", "After the checkpoint", default=True),
-            Choice("now", "n", "Now", danger=True),
-            Choice("", "escape", "Keep running"),
-        ]
-        note = "What is whole on disk stays; the run can be resumed."
-        self._ask_once(
-            Confirm("Stop the run?", rows, buttons, note), lambda mode: self.session.stop(view.run_id, mode) if mode else None
-        )
-
-    def ask_resume(self) -> None:
-        view = self.console_state.open_run
-        if view is None or not view.resumable or self.console_state.launching or not self.may_change():
-            return
-        done = ", ".join(view.summary.stages) if view.summary and view.summary.stages else "none"
-        rows = [("Run", view.run_id), ("Host", self.console_state.host), ("State", view.state), ("Done", done)]
-
-        def answered(answer: str | None) -> None:
-            if answer:
-                self.console_state.launching = view.run_id
-                self.session.resume(view.run_id)
-
-        buttons = [Choice("resume", "y", "Resume", default=True), Choice("", "escape", "Cancel")]
-        self._ask_once(Confirm("Resume the run?", rows, buttons, "Finished stages are kept; the rest runs again."), answered)
-
-    # --- questions of the login
-
-    async def _ask_host_key(self, question: HostKeyQuestion) -> bool:
-        rows = [("Host", question.host), ("Key", question.key_type), ("Fingerprint", question.fingerprint)]
-        buttons = [Choice("trust", "y", "Trust it"), Choice("", "escape", "Refuse", default=True)]
-        note = "Nobody has vouched for this key yet. Compare the fingerprint with what the host's owner says."
-        return bool(await self._answer(Confirm("A host that is not known yet", rows, buttons, note)))
-
-    async def _ask_secret(self, question: SecretQuestion) -> str | None:
-        from tui.screens.secret import Secret
-
-        answer: str | None = await self._answer(Secret(question))
-        return answer
-
-    async def _answer(self, screen: Screen[Any]) -> Any:
-        """Show a dialog from outside a worker and wait for its answer."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def answered(result: Any) -> None:
-            if not answer.done():
-                answer.set_result(result)
-
-        await self.push_screen(screen, answered)
-        return await answer

@@ -1,30 +1,48 @@
-"""The runs that this console has seen, per host, in SQLite: so that a run can be found again before the host answers,
-and after it is gone.
+"""The runs that this console has seen and the last readiness reports, per host, in SQLite: so that both can be shown before
+the host answers, and after it is gone.
 
 The file is a cache of what containers said; it can be thrown away. A damaged one is set aside, never repaired in place.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import platformdirs
 from pydantic import ValidationError
 
+from eagle3.core.readiness.report import Report
 from eagle3.core.records import RunSummary
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (
-    host TEXT NOT NULL, workspace TEXT NOT NULL, run_id TEXT NOT NULL,
-    summary TEXT NOT NULL, seen_at REAL NOT NULL,
-    PRIMARY KEY (host, workspace, run_id)
-);
-CREATE TABLE IF NOT EXISTS looks (
-    host TEXT NOT NULL, workspace TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (host, workspace)
+MIGRATIONS = (
+    """
+    CREATE TABLE IF NOT EXISTS runs (
+        host TEXT NOT NULL, workspace TEXT NOT NULL, run_id TEXT NOT NULL,
+        summary TEXT NOT NULL, seen_at REAL NOT NULL,
+        PRIMARY KEY (host, workspace, run_id)
+    );
+    CREATE TABLE IF NOT EXISTS looks (
+        host TEXT NOT NULL, workspace TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (host, workspace)
+    );
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS reports (
+        host TEXT NOT NULL, workspace TEXT NOT NULL, spec_hash TEXT NOT NULL,
+        report TEXT NOT NULL, ages TEXT NOT NULL, learnt_at REAL NOT NULL,
+        PRIMARY KEY (host, workspace, spec_hash)
+    );
+    """,
 )
-"""
+"""What each version of the file added; ``user_version`` counts those that it has."""
+REPORTS_KEPT = 50
+"""Reports kept for a host; the oldest go first."""
+
+
+class NewerCatalog(sqlite3.DatabaseError):
+    """The file was written by a newer console."""
 
 
 def default_path() -> Path:
@@ -53,13 +71,15 @@ class Catalog:
             return self._in_memory(error.strerror or str(error))
 
     def _set_aside(self, error: sqlite3.DatabaseError) -> sqlite3.Connection:
-        aside = self.path.with_name(self.path.name + ".damaged")
+        newer = isinstance(error, NewerCatalog)
+        aside = self.path.with_name(self.path.name + (".newer" if newer else ".damaged"))
         try:
             for suffix in ("", "-wal", "-shm"):
                 source = self.path.with_name(self.path.name + suffix)
                 if source.exists():
                     source.replace(aside.with_name(aside.name + suffix))
-            self.problem = f"The list of known runs was damaged ({error}); it was set aside as {aside} and begun anew."
+            what = "was written by a newer console" if newer else f"was damaged ({error})"
+            self.problem = f"The list of known runs {what}; it was set aside as {aside} and begun anew."
             return self._connect(self.path)
         except (OSError, sqlite3.Error) as again:
             return self._in_memory(str(again))
@@ -74,8 +94,9 @@ class Catalog:
         try:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
-            db.executescript(SCHEMA)
+            _migrate(db)
             db.execute("SELECT count(*) FROM runs").fetchone()
+            db.execute("SELECT count(*) FROM reports").fetchone()
         except sqlite3.Error:
             db.close()
             raise
@@ -113,6 +134,39 @@ class Catalog:
                 continue  # written by another version; the host says it anew
         return found
 
+    def save_report(
+        self, host: str, workspace: str, spec_hash: str, report: Report, ages: Mapping[str, float], at: float
+    ) -> None:
+        """Keep the last readiness report for a spec, with when each check was learnt and when the whole (this machine's
+        Unix seconds)."""
+        row = (host, workspace, spec_hash, report.model_dump_json(), json.dumps(dict(ages)), at)
+        try:
+            self._db.execute("INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?)", row)
+            self._db.execute(
+                "DELETE FROM reports WHERE host = ? AND rowid NOT IN "
+                "(SELECT rowid FROM reports WHERE host = ? ORDER BY learnt_at DESC LIMIT ?)",
+                (host, host, REPORTS_KEPT),
+            )
+        except sqlite3.Error as error:
+            self.problem = f"The readiness report cannot be kept in {self.path} ({error}); it lasts until you quit."
+
+    def report(self, host: str, workspace: str, spec_hash: str) -> tuple[Report, dict[str, float], float] | None:
+        """The last report for this spec, the age marks of its checks, and when it was learnt; None where there is none."""
+        try:
+            row = self._db.execute(
+                "SELECT report, ages, learnt_at FROM reports WHERE host = ? AND workspace = ? AND spec_hash = ?",
+                (host, workspace, spec_hash),
+            ).fetchone()
+            if row is None:
+                return None
+            ages = {str(key): float(value) for key, value in json.loads(row[1]).items()}
+            return Report.model_validate_json(row[0]), ages, float(row[2])
+        except sqlite3.Error as error:
+            self.problem = f"The readiness report in {self.path} cannot be read ({error}); the host says it anew."
+        except (AttributeError, TypeError, ValueError):  # written by another version; the host says it anew
+            return None
+        return None
+
     def look(self, host: str, workspace: str, at: float) -> None:
         """Somebody looked at this workspace, the last time ``at``."""
         try:
@@ -130,3 +184,13 @@ class Catalog:
 
     def close(self) -> None:
         self._db.close()
+
+
+def _migrate(db: sqlite3.Connection) -> None:
+    """Bring the tables to this version, each step once. Raises NewerCatalog for a file of a later one."""
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(MIGRATIONS):
+        raise NewerCatalog(f"version {version}, this console knows {len(MIGRATIONS)}")
+    for number, script in enumerate(MIGRATIONS[version:], version + 1):
+        # Two consoles may come here at once: every step may be repeated.
+        db.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")

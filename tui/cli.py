@@ -40,7 +40,7 @@ Secrets = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead of words")]
 
 
-SCREENS = ("run", "overview", "runs", "launch", "logs", "notes")
+SCREENS = ("run", "overview", "readiness", "launch", "runs", "logs", "notes")
 THEMES = ("calm", "paper", "contrast", "safe")
 LEAST_COLUMNS, LEAST_ROWS = 40, 12
 """The smallest picture in which a screen can be told."""
@@ -87,17 +87,28 @@ def open_console(
     raise typer.Exit(start(host, local=local, workspace=workspace, python=python or None, run_id=run, options=options))
 
 
-@app.command(help="What the host has: GPUs, disks, vLLM servers.")
+@app.command(help="Whether a run can be started there: every check with its evidence and what to do. Exit code 1 where not.")
 def check(
-    words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "", json: Json = False
-) -> None:
-    from tui import oneshot
+    words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    size: Annotated[str, typer.Option(help="size to judge for")] = "pilot",
+    target: Annotated[str, typer.Option(help="model to judge for; the first preset where left out")] = "",
+    machine: Annotated[str, typer.Option(help="machine preset to judge for; by what the host has where left out")] = "",
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="field=value, such as train.max_steps=200")] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="run the heavy probes too, minutes; progress on stderr")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown, for a ticket")] = False,
+    json: Json = False,
+) -> None:  # fmt: skip
+    from tui import check_command, oneshot
 
     host, _ = place(words, local)
-    raise typer.Exit(oneshot.go(oneshot.Place(host, local, workspace, python or None), json, oneshot.check))
+    if json and markdown:
+        raise Usage("Say --json or --markdown, not both.")
+    judged = check_command.Judged(size, target, machine, tuple(overrides or ()))
+    where = oneshot.Place(host, local, workspace, python or None)
+    raise typer.Exit(oneshot.go(where, json, check_command.check, judged, deep, markdown))
 
 
-@app.command(help="Launch a run and print its id.")
+@app.command(help="Check the host, launch a run and print its id. Exit code 1, and no run, where the host is not ready.")
 def launch(
     words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
     size: Annotated[str, typer.Option(help="smoke or pilot")] = "pilot",
@@ -107,12 +118,15 @@ def launch(
     run_id: Annotated[str, typer.Option(help="id of the run; asking again under the same id never starts a second")] = "",
     secret: Secrets = None,
     watch: Annotated[bool, typer.Option("--watch", help="watch it to its end")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="launch although the host is not ready")] = False,
     json: Json = False,
 ) -> None:  # fmt: skip
     from tui import oneshot
 
     host, _ = place(words, local)
-    wanted = oneshot.Wanted(size, target, machine, tuple(overrides or ()), run_id, watch, secret_values(secret))
+    wanted = oneshot.Wanted(
+        size, target, machine, tuple(overrides or ()), run_id, watch, anyway=anyway, secrets=secret_values(secret)
+    )
     raise typer.Exit(oneshot.go(oneshot.Place(host, local, workspace, python or None), json, oneshot.launch, wanted))
 
 
@@ -191,9 +205,11 @@ def picture(
     words: Annotated[list[str] | None, typer.Argument(metavar="[HOST] RUN_ID OUT.svg", show_default=False)] = None,
     local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
     size: Annotated[str, typer.Option(help="columns x rows")] = "120x36",
-    screen: Annotated[str, typer.Option(help="overview, launch, run, runs, logs or notes")] = "run",
+    screen: Annotated[str, typer.Option(help="overview, readiness, launch, run, runs, logs or notes")] = "run",
 ) -> None:  # fmt: skip
     host, rest = place(words, local, ["RUN_ID", "OUT.svg"])
+    if screen == "readiness" and len(rest) == 1:
+        rest.insert(0, "")  # it is about the machine, not about a run
     columns, _, rows = size.partition("x")
     if len(rest) != 2 or not (columns.isdecimal() and rows.isdecimal()):
         raise Usage("Write: eagle3-tui picture [HOST] RUN_ID OUT.svg --size 120x36 (or --local in place of HOST).")

@@ -6,12 +6,14 @@ Everything shown to a person goes through here, so that "3 min 05 s" is written 
 from __future__ import annotations
 
 import math
-import re
 
+from eagle3.core.harmless import clean_line, clean_lines, clean_text, one_line
+from eagle3.core.readiness.words import CHECK_WORDS
 from eagle3.core.wording import STATE_WORDS, UNKNOWN, bytes_label, duration_label, rate_label
 
 __all__ = [
-    "CHECK_WORDS", "LINK_WORDS", "STATE_WORDS", "UNKNOWN", "age_label", "bar", "bytes_label", "clean_line", "clean_text",
+    "CHECK_WORDS", "LINK_WORDS", "STATE_WORDS", "UNKNOWN", "age_label", "bar", "bytes_label", "clean_line", "clean_lines",
+    "clean_text",
     "count_label", "duration_label", "fit", "number_label", "one_line", "pair_label", "rate_label", "share", "short_duration",
     "state_label",
 ]  # fmt: skip
@@ -24,46 +26,6 @@ LINK_WORDS: dict[str, tuple[str, str]] = {
     "refused": ("✗", "refused"),
 }
 """Link status -> symbol and word."""
-
-CHECK_WORDS: dict[str, tuple[str, str]] = {
-    "ok": ("✓", "ok"),
-    "warn": ("▲", "warning"),
-    "fail": ("✗", "failed"),
-    "unknown": ("?", "unknown"),
-    "skipped": ("–", "skipped"),
-}
-"""Status of a check -> symbol and word."""
-
-_ESCAPES = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\|$)"  # OSC: titles, clipboard, links
-    r"|\x1b[PX^_].*?(?:\x1b\\|$)"  # DCS, SOS, PM, APC
-    r"|\x1b\[[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor
-    r"|\x1b[ -/]*[0-~]?",  # two-character escapes
-    re.DOTALL,
-)
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def clean_line(text: str, limit: int = 500) -> str:
-    """One line of remote text made harmless: escape sequences, control and direction characters removed.
-
-    A ``\\r`` progress line shows what a terminal would show last; more than ``limit`` characters are cut with "…".
-    """
-    if "\r" in text:
-        parts = [part for part in text.split("\r") if part.strip()]
-        text = parts[-1] if parts else ""
-    text = _CONTROLS.sub("", _ESCAPES.sub("", text[: limit * 20].replace("\n", " "))).expandtabs(4)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def clean_text(text: str) -> str:
-    """Remote text of many lines made harmless; its lines stay."""
-    return "\n".join(clean_line(line, len(line) + 1) for line in text.replace("\r\n", "\n").split("\n"))
-
-
-def one_line(text: str, limit: int = 500) -> str:
-    """Remote text of any number of lines as one harmless line."""
-    return clean_line(" ".join(text.split()), limit)
 
 
 def state_label(state: str) -> str:

@@ -20,6 +20,7 @@ class Key:
 
 KEYS: tuple[Key, ...] = (
     Key("1", "go('overview')", "Overview", "the machine: link, GPUs, disks, vLLM servers, runs", footer=False),
+    Key("2", "go('readiness')", "Readiness", "what must hold before a launch, and what to do about it", footer=False),
     Key("3", "go('launch')", "Launch", "choose size, target and machine, and launch", footer=False),
     Key("4", "go('run')", "Run", "the open run: stages, progress, plots, log", footer=False),
     Key("5", "go('runs')", "Runs", "every run of the workspace", footer=False),
@@ -28,7 +29,7 @@ KEYS: tuple[Key, ...] = (
     Key("p", "pilot", "Pilot", "launch the pilot, after one confirmation"),
     Key("question_mark", "help", "Help", "these keys"),
     Key("e", "export", "Export", "write the screen to an SVG file, and its data beside it", footer=False),
-    Key("y", "copy", "Copy", "copy what is in front to the terminal's clipboard (OSC 52)", footer=False),
+    Key("y", "copy", "Copy", "copy what is in front (Readiness: as Markdown) to the terminal's clipboard", footer=False),
     Key("T", "theme", "Theme", "the next theme: calm, paper (light), contrast, safe (colour-blind)", footer=False),
     Key("ctrl+k", "hold", "Hold", "ask the container for no news, or go on", footer=False),
     Key("ctrl+r", "reconnect", "Reconnect", "connect again now", footer=False),
@@ -37,6 +38,17 @@ KEYS: tuple[Key, ...] = (
     Key("q", "leave", "Quit", "leave the console; runs go on"),
     Key("enter", "open_run", "Open", "open the run under the cursor", "overview"),
     Key("enter", "open_run", "Open", "open the run under the cursor", "runs"),
+    Key("enter", "open", "Open", "fold or open a group; read a check in full", "readiness", footer=False),
+    Key("left", "fold", "Fold", "fold the group", "readiness", footer=False),
+    Key("right", "unfold", "Unfold", "open the group", "readiness", footer=False),
+    Key("r", "again", "Again", "check again what is under the cursor: one check, or a group", "readiness"),
+    Key("R", "all_again", "All", "check everything light again", "readiness"),
+    Key("d", "deep", "Deep", "run the deep checks, after one confirmation: minutes", "readiness"),
+    Key("s", "stop_deep", "Stop", "stop the deep check under way", "readiness"),
+    Key("m", "mend", "Mend", "do the remedy: first a preview, then a confirmation", "readiness"),
+    Key("c", "copy_command", "Command", "copy the remedy's command", "readiness", footer=False),
+    Key("w", "only_wrong", "Wrong", "show only what is wrong, or everything", "readiness"),
+    Key("f", "choose", "For", "choose the size, target and machine to judge for", "readiness", footer=False),
     Key("slash", "filter", "Filter", "only runs whose line holds these words; Esc leaves the field", "runs"),
     Key("o", "sort", "Sort", "live first, newest, oldest, name, state, target", "runs"),
     Key("space", "mark", "Mark", "mark the run for a comparison, up to six", "runs"),
@@ -133,6 +145,11 @@ def rebind(wanted: Mapping[str, str]) -> None:
 def keys_of(where: str) -> list[Key]:
     """The keys of one screen, or of "everywhere"."""
     return [key for key in KEYS if key.where == where]
+
+
+def key_of(where: str, action: str) -> str:
+    """The key of an action, as a person writes it."""
+    return next(key_label(key.keys) for key in KEYS if key.where == where and key.action == action)
 
 
 def key_label(keys: str) -> str:

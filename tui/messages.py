@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from textual.message import Message
@@ -90,6 +91,71 @@ class AskAgain(Message):
     def __init__(self, what: str, text: str) -> None:
         super().__init__()
         self.what, self.text = what, text
+
+
+class FactsArrived(Message):
+    """Facts for the readiness of the spec ``spec_hash``, learnt ``at``: all light sections, some, or one deep section."""
+
+    def __init__(self, spec_hash: str, facts: Mapping[str, Any], at: float) -> None:
+        super().__init__()
+        self.spec_hash, self.facts, self.at = spec_hash, facts, at
+
+
+class CheckEnded(Message):
+    """Asking for light facts came to its end; ``problem`` is one sentence where it brought none."""
+
+    def __init__(self, spec_hash: str, problem: str = "") -> None:
+        super().__init__()
+        self.spec_hash, self.problem = spec_hash, problem
+
+
+class JobDoing(Message):
+    """A deep check works at a section now, or a build at a step, which may take ``limit_s`` seconds (None: not known)."""
+
+    def __init__(self, spec_hash: str, doing: str, limit_s: float | None) -> None:
+        super().__init__()
+        self.spec_hash, self.doing, self.limit_s = spec_hash, doing, limit_s
+
+
+class DeepJoined(Message):
+    """A deep check ran there already: what it says is told, and nothing was started."""
+
+    def __init__(self, spec_hash: str, job: str) -> None:
+        super().__init__()
+        self.spec_hash, self.job = spec_hash, job
+
+
+class DeepEnded(Message):
+    """The deep check came to its end; ``problem`` is one sentence where that was not the end of its list."""
+
+    def __init__(self, spec_hash: str, problem: str = "") -> None:
+        super().__init__()
+        self.spec_hash, self.problem = spec_hash, problem
+
+
+class BuildEnded(Message):
+    """The building of an environment came to its end; ``problem`` is one sentence where it is not whole."""
+
+    def __init__(self, spec_hash: str, problem: str = "") -> None:
+        super().__init__()
+        self.spec_hash, self.problem = spec_hash, problem
+
+
+class RemedyAnswered(Message):
+    """What a remedy would do (``preview``), or what it did: ``answer``, None where there is only a ``problem``. ``check_id``
+    is the check that offered it."""
+
+    def __init__(self, check_id: str, answer: Mapping[str, Any] | None, problem: str, preview: bool) -> None:
+        super().__init__()
+        self.check_id, self.answer, self.problem, self.preview = check_id, answer, problem, preview
+
+
+class ReportRead(Message):
+    """The readiness report that a run was started under, as text; None where it has none."""
+
+    def __init__(self, run_id: str, text: str | None) -> None:
+        super().__init__()
+        self.run_id, self.text = run_id, text
 
 
 class LogArrived(Message):

@@ -12,14 +12,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eagle3.core import presets
 from eagle3.core.estimate import estimate
 from eagle3.core.presets import SpecError
+from eagle3.core.readiness.words import lines
 from eagle3.core.records import LIVE_STATES, Result, RunSummary
 from eagle3.core.spec import RunSpec
 from eagle3.core.wording import result_of
 from remote.errors import EXIT_CODES, ContainerError, LinkError, NoPython
-from tui import plan, report
+from tui import plan
+from tui.check_command import Judged, check, gathered, refuse_red, report_of, without_python
 from tui.connect import connector
 from tui.formats import age_label, duration_label, number_label, one_line, rate_label, share, state_label
 from tui.ports import ContainerPort, LinkView, RunNewsView, StopMode
@@ -52,6 +53,7 @@ class Wanted:
     overrides: tuple[str, ...]
     run_id: str
     watch: bool
+    anyway: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Name → value; the values are for the worker's environment alone."""
 
@@ -73,6 +75,10 @@ class Talk:
     def note(self, words: str) -> None:
         """Something on the way to the answer; with --json it goes to stderr."""
         _print(words, to_stderr=self.as_json)
+
+    def aside(self, words: str) -> None:
+        """Progress on the way to the answer: always on stderr, so that stdout may be piped."""
+        _print(words, to_stderr=True)
 
     def link_changed(self, link: LinkView) -> None:
         """Tell of a link that is slow or lost, and of one that is back."""
@@ -102,7 +108,9 @@ def go(place: Place, as_json: bool, command: Command, *args: Any) -> int:
         return _fail(as_json, EXIT_CODES[error.kind], error.kind, error.text, "")
     except NoPython as error:
         if command is check:
-            return _tell_report(report.without_python(place.name, error, time.time()), as_json)
+            found = without_python(place.name, error, time.time())
+            _print(found.model_dump_json() if as_json else "\n".join(lines(found)))
+            return 1
         return _fail(as_json, 1, error.code, error.text, error.remedy)
     except ContainerError as error:
         return _fail(as_json, 2 if error.code == "usage" else 1, error.code, error.text, error.remedy)
@@ -140,27 +148,22 @@ def _fail(as_json: bool, code: int, kind: str, text: str, remedy: str) -> int:
     return code
 
 
-async def check(talk: Talk) -> int:
-    """The light probe as a readiness report."""
-    return _tell_report(report.report(talk.place.name, await talk.container.probe()), talk.as_json)
-
-
-def _tell_report(found: dict[str, Any], as_json: bool) -> int:
-    words = "\n".join([f"{found['host']}: {found['verdict']}", *report.lines(found)])
-    _print(json.dumps(found, ensure_ascii=False) if as_json else words)
-    return 1 if found["verdict"] == "fail" else 0
-
-
 async def launch(talk: Talk, wanted: Wanted) -> int:
-    """Launch, and print the acknowledgement; with ``wanted.watch`` follow to the end."""
-    probe = await talk.container.probe()
-    choices = plan.for_machine(plan.first_choices(talk.place.workspace), probe)
-    overrides = dict(presets.parse_override(text) for text in wanted.overrides)
-    spec = presets.resolve(wanted.size, wanted.target or choices.target, wanted.machine or choices.machine, overrides)
+    """Check, launch, and print the acknowledgement; with ``wanted.watch`` follow to the end. What is not ready is refused
+    unless ``wanted.anyway``."""
+    judged = Judged(wanted.size, wanted.target, wanted.machine, wanted.overrides)
+    spec, facts = await gathered(talk, judged)
     if problems := estimate(spec).problems:
-        raise presets.SpecError(problems[0])
+        raise SpecError(problems[0])
     run_id = wanted.run_id or plan.new_run_id(spec.size, time.time())
-    ack = await talk.container.launch(spec, run_id, getpass.getuser(), secret_env=wanted.secrets)
+    report = report_of(talk, spec, facts, deep=False)
+    # Asking again under an id that is there starts nothing, so nothing has to be ready for it.
+    known = bool(wanted.run_id) and run_id in {run.run_id for run in await talk.container.runs()}
+    if not known:
+        refuse_red(talk, spec, report, anyway=wanted.anyway)
+    ack = await talk.container.launch(
+        spec, run_id, getpass.getuser(), report=report.model_dump(mode="json"), secret_env=wanted.secrets
+    )
     words = f"{'Found' if ack.get('already') else 'Launched'} {run_id} on {talk.place.name}; it goes on by itself."
     if wanted.watch:
         talk.note(words)

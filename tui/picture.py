@@ -1,6 +1,6 @@
 """A picture of a screen without a terminal: connect, wait until the run has been read, write the SVG.
 
-``eagle3-tui picture --local RUN_ID OUT.svg`` made the picture in the README.
+``eagle3-tui picture --local RUN_ID OUT.svg`` made the picture in the README; the Readiness screen needs no run.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ LIMIT_S = 90.0
 def take(
     host: str, out: Path, *, local: bool, workspace: str, python: str | None, run_id: str, screen: str, size: tuple[int, int]
 ) -> int:
-    """Write ``out``. Returns 0; 3 where the run could not be read in time and 1 where the file could not be
-    written, with the reason on stderr."""
+    """Write ``out``. Returns 0; 3 where the run (or the report, where no run is named) could not be read in time and 1 where
+    the file could not be written, with the reason on stderr."""
     app = ConsoleApp(
         connector(host, local=local, python=python), host="this machine" if local else host, workspace=workspace, run_id=run_id
     )
@@ -32,12 +32,17 @@ async def _take(app: ConsoleApp, out: Path, screen: str, size: tuple[int, int]) 
     problem = ""
     async with app.run_test(size=size) as pilot:
         deadline = time.monotonic() + LIMIT_S
-        while not _whole(app):
+        gone = False
+        while not (_whole(app) and (screen != "readiness" or _judged(app))):
             if time.monotonic() > deadline:
                 state = app.console_state
                 why = (state.open_run.problem if state.open_run else "") or state.probe.problem or state.link.reason
-                sys.stderr.write(f"The run could not be read within {LIMIT_S:.0f} s: {one_line(why) or 'no answer'}.\n")
+                what = "The readiness" if screen == "readiness" else "The run"
+                sys.stderr.write(f"{what} could not be read within {LIMIT_S:.0f} s: {one_line(why) or 'no answer'}.\n")
                 return 3
+            if screen == "readiness" and not gone and app.console_state.link.status == "up":
+                app.action_go(screen)  # being there asks for the facts
+                gone = True
             await pilot.pause(0.2)
         if screen != "run":
             app.action_go(screen)
@@ -56,4 +61,9 @@ async def _take(app: ConsoleApp, out: Path, screen: str, size: tuple[int, int]) 
 
 def _whole(app: ConsoleApp) -> bool:
     view = app.console_state.open_run
-    return app.console_state.probe.at is not None and view is not None and view.heard
+    return app.console_state.probe.at is not None and (not app.first_run or (view is not None and view.heard))
+
+
+def _judged(app: ConsoleApp) -> bool:
+    view, _ = app.checking.current()
+    return view is not None and view.report is not None and view.asking is None

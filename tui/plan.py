@@ -52,7 +52,12 @@ def first_choices(workspace: str = "", worker_python: str = "") -> Choices:
 def for_machine(choices: Choices, probe: Probe | None) -> Choices:
     """The choices with the machine preset that fits what the probe saw, where there is one."""
     seen = [gpu.name for gpu in probe.gpu.gpus] if probe is not None and probe.gpu.status == "ok" else []
-    return replace(choices, machine=_machine("gpu" if seen else "cpu", seen) or choices.machine)
+    return for_gpus(choices, seen)
+
+
+def for_gpus(choices: Choices, names: Sequence[str]) -> Choices:
+    """The choices with the machine preset that fits a host with GPUs of these names, or without any."""
+    return replace(choices, machine=_machine("gpu" if names else "cpu", names) or choices.machine)
 
 
 def _machine(kind: str, gpu_names: Sequence[str] = ()) -> str:

@@ -22,6 +22,7 @@ from remote.errors import ContainerError, LinkError, NoPython
 from tui import messages
 from tui.formats import one_line
 from tui.ports import Connect, ContainerPort, LinkView, StopMode
+from tui.readiness_calls import ReadinessCalls, sentence
 from tui.reading import LogAsk
 from tui.run_secrets import SecretError, started_with, values_of
 from tui.state import LinkState, RunView
@@ -35,13 +36,7 @@ LAUNCH_TRIES = 20
 CLOSE_LIMIT_S = 4.0
 
 
-def sentence(error: LinkError | ContainerError) -> str:
-    """An error as one line: what is wrong, and the next step where one is given."""
-    remedy = getattr(error, "remedy", "")
-    return one_line(f"{error.text} {remedy}" if remedy else error.text)
-
-
-class Session:
+class Session(ReadinessCalls):
     """``post`` takes messages (the app's ``post_message``); ``clock`` gives this machine's Unix seconds; ``preload`` loads
     what ``connect`` needs, in a thread, so that the first seconds of the console stay alive."""
 
@@ -106,11 +101,13 @@ class Session:
         """Follow this run, and no other."""
         self._spawn("Following the run", self._follow(run_id))
 
-    def launch(self, spec: RunSpec, run_id: str, secrets: Mapping[str, str] | None = None) -> None:
-        """Launch. ``run_id`` makes asking again harmless, so a broken link is waited out and asked again. ``secrets`` go
-        into the worker's environment."""
+    def launch(
+        self, spec: RunSpec, run_id: str, secrets: Mapping[str, str] | None = None, *, report: dict[str, Any] | None = None
+    ) -> None:
+        """Launch; the run keeps ``report``, the readiness that it was started under. ``run_id`` makes asking again harmless,
+        so a broken link is waited out and asked again. ``secrets`` go into the worker's environment."""
         self._secrets[run_id] = dict(secrets or {})
-        self._change("Launching", self._launch(spec, run_id, resume=False))
+        self._change("Launching", self._launch(spec, run_id, False, report))
 
     def resume(self, run_id: str) -> None:
         """Go on with a run under the spec that it was started with."""
@@ -161,6 +158,7 @@ class Session:
     def _spawn(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         if old := self._tasks.get(what):
             old.cancel()
+        self._tasks = {name: task for name, task in self._tasks.items() if not task.done()}
         self._tasks[what] = asyncio.create_task(self._guard(what, work), name=f"session: {what}")
 
     async def _guard(self, what: str, work: Coroutine[Any, Any, None]) -> None:
@@ -283,13 +281,13 @@ class Session:
             else:
                 self._post(messages.RunCollected(run_id, view, spec_toml))
 
-    async def _launch(self, spec: RunSpec, run_id: str, resume: bool) -> None:
+    async def _launch(self, spec: RunSpec, run_id: str, resume: bool, report: dict[str, Any] | None = None) -> None:
         container = await self._ready()
         what = f"{'Resuming' if resume else 'Launching'} {run_id}"
         for tries in range(LAUNCH_TRIES):
             try:
                 secrets = self._secrets.get(run_id, {})
-                ack = await container.launch(spec, run_id, self._actor, resume=resume, secret_env=secrets)
+                ack = await container.launch(spec, run_id, self._actor, resume=resume, report=report, secret_env=secrets)
             except LinkError as error:
                 if error.kind == "refused" or tries == LAUNCH_TRIES - 1:
                     self._post(messages.AskFailed(what, sentence(error)))

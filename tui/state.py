@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from eagle3.core.readiness.report import Report
 from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Progress, Result, RunSummary
 from tui.formats import clean_line
 from tui.history import History
@@ -109,6 +110,19 @@ class RunView:
     """Whether the run itself was read, not only its line in the list."""
     at: float | None = None
     problem: str = ""
+    started_under: Report | None = None
+    """The readiness report that the run was started under, once it was read."""
+    report_words: str = ""
+    """Why there is no such report, once that is known."""
+
+    def take_report(self, text: str | None) -> None:
+        """The run's ``report.json``; None where it has none."""
+        self.started_under, self.report_words = None, "none was recorded"
+        if text is not None and text.strip() not in ("", "null"):
+            try:
+                self.started_under, self.report_words = Report.model_validate_json(text), ""
+            except ValueError:
+                self.report_words = "report.json cannot be read by this console"
 
     def take(self, news: RunNewsView, at: float, fresh: bool = False) -> None:
         """Add what one poll brought, received ``at``. ``fresh``: every file is read from its beginning again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -30,12 +31,19 @@ def start(
         if name not in os.environ:
             text = f"The secret {name} is not set in this shell; export it first: its value is not given on the command line."
             raise fail(text, EXIT_USAGE, as_json=as_json)
+    report = None
+    if not resume:
+        # The run keeps what it was started under; whether that is good enough is for those who ask `eagle3 check`.
+        from eagle3 import checking
+
+        report = checking.judged(checking.light(spec, partial(ask, as_json=as_json)), spec, with_deep=False)
+        typer.echo(f"{report.verdict}: {report.verdict_text}", err=True)
     request = {
         "workspace": workspace,
         "run_id": run_id,
         "spec_toml": spec.to_toml(),
         "launch": launch_of(spec),
-        "report": None,
+        "report": report.model_dump(mode="json") if report else None,
         "actor": actor(),
         "resume": resume,
         "secret_env": {name: os.environ[name] for name in secret_names},

@@ -151,6 +151,8 @@ def test_what_could_be_freed_is_found_with_its_sizes_and_live_runs_are_left_out(
     assert found[str(ended / "states/raw")]["leftover"] and str(workspace / "env/abc") in found
     assert facts["disk"]["freeable"]["complete"] and facts["disk"]["freeable"]["versions"] == 2
     mended("disk.leftovers", facts)
+    [told] = judged("disk.leftovers", facts)
+    assert told.action is not None and told.action.verb == "clean_leftovers"
     fault("disk.leftovers", changed(facts, "disk.freeable.versions", 30), "30 versions of the helper")
 
 

@@ -133,8 +133,7 @@ def judge(world: World, role: str, moment: str, fresh: Channel) -> None:
     wait_for(lambda: len(world.serving.alive()) == 1)
     assert (world.run_dir / "attempts/1/exit.json").exists()
     assert world.starts() <= 1 and world.described(fresh) in ("finished", "failed", "stopped")
-    secrets = [p.name for p in world.run_dir.rglob(".yielded-*") if p.is_file()]
-    wait_for(lambda: not [p for p in world.run_dir.rglob(".yielded-*") if p.exists()]), secrets
+    wait_for(lambda: world.described(fresh) and not list(world.run_dir.glob("attempts/*/.yielded-*")))  # the secrets of it
     assert rundir.read_object(world.run_dir / "attempts/1/exit.json").get("survivors", []) == []
 
 

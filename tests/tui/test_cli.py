@@ -44,6 +44,7 @@ def test_the_first_picture_needs_no_ssh_library_and_no_plots() -> None:
     [
         (["check"], "Say which HOST"),
         (["check", "--local", "box"], "'box' is one argument too many; with --local no HOST is given."),
+        (["check", "--json", "--markdown", "--local"], "Say --json or --markdown, not both."),
         (["runs", "box", "extra"], "'extra' is one argument too many."),
         (["stop", "box"], "Say which run to stop"),
         (["picture", "--local", "run"], "Write: eagle3-tui picture"),
@@ -107,6 +108,7 @@ async def test_a_picture_that_cannot_be_written_is_one_sentence_and_1(
     assert capsys.readouterr().err == f"The picture cannot be written to {tmp_path}: Is a directory.\n"
 
 
+@pytest.mark.timeout(300)  # a dozen commands one after another
 def test_from_check_to_picture_on_this_machine(tmp_path: Path) -> None:
     """One workspace through every command, as an operator's script would."""
     home, workspace = tmp_path / "home", tmp_path / "eagle3"
@@ -119,18 +121,25 @@ def test_from_check_to_picture_on_this_machine(tmp_path: Path) -> None:
         value: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return value
 
-    found = answer("check")
-    assert {"host", "as_of", "verdict", "checks"} <= set(found)
-    assert {"id", "group", "status", "title", "evidence", "why", "remedy", "took_s"} == set(found["checks"][0])
+    found = json.loads(run("check", *local, "--json", "--target", "smollm2-135m", home=home).stdout)
+    assert {"host", "as_of", "deep", "about", "verdict", "verdict_text", "first_fix", "checks"} <= set(found)
+    assert {"id", "group", "status", "title", "evidence", "why", "remedy", "took_s"} <= set(found["checks"][0])
+    assert found["about"]["size"] == "pilot" and found["about"]["target"] == "smollm2-135m"
     assert answer("watch", code=1)["error"]["code"] == "not_found"
 
     wrong = run("launch", *local, "--set", "train.max_step=3", home=home)
     assert wrong.returncode == 2
     assert "train.max_step: there is no such field" in wrong.stderr
 
-    launched = answer("launch", "--set", f"worker_python={FAKE_WORKER}", "--run-id", "pilot-cli")
+    refused = answer("launch", "--set", f"worker_python={FAKE_WORKER}", "--run-id", "pilot-cli", code=1)["error"]
+    assert refused["code"] == "not_ready" and "python." in refused["text"]
+    assert answer("runs")["runs"] == []
+    launched = answer("launch", "--set", f"worker_python={FAKE_WORKER}", "--run-id", "pilot-cli", "--anyway")
     assert (launched["run_id"], launched["already"]) == ("pilot-cli", False)
-    assert answer("launch", "--set", f"worker_python={FAKE_WORKER}", "--run-id", "pilot-cli")["already"] is True
+    again = answer("launch", "--set", f"worker_python={FAKE_WORKER}", "--run-id", "pilot-cli")
+    assert again["already"] is True, "what runs already needs no readiness"
+    recorded = json.loads((workspace / "runs" / "pilot-cli" / "report.json").read_text())
+    assert recorded["verdict"] in {"ready", "ready with warnings", "not ready"} and recorded["checks"]
 
     ended = answer("watch")
     assert (ended["run_id"], ended["state"], ended["verdict"]) == ("pilot-cli", "finished", "learns")
@@ -138,8 +147,8 @@ def test_from_check_to_picture_on_this_machine(tmp_path: Path) -> None:
     assert listed["state"] == "finished"
     assert answer("stop", "no-such-run", code=1)["error"]["code"] == "not_found"
 
-    words = run("check", *local, home=home)
-    assert "Disk" in words.stdout and "vLLM" in words.stdout
+    words = run("check", *local, "--markdown", home=home)
+    assert words.stdout.startswith("## Readiness of this machine: ") and "### host" in words.stdout
     picture = tmp_path / "run.svg"
     done = run("picture", *local, "pilot-cli", str(picture), "--size", "100x30", home=home)
     assert done.returncode == 0, done.stderr

@@ -18,17 +18,18 @@ from tui.keymap import KEYS, key_label, keys_of
 from tui.ports import ContainerPort, OnLink
 from tui.screens.launch import LaunchScreen
 from tui.screens.overview import OverviewScreen
+from tui.screens.readiness import ReadinessScreen
 from tui.screens.run import RunScreen
 from tui.screens.runs import RunsScreen
 
 
 def test_no_key_means_two_things_in_one_place() -> None:
-    for where in ("overview", "launch", "run", "runs"):
+    for where in ("overview", "readiness", "launch", "run", "runs"):
         keys = [key for entry in (*keys_of("everywhere"), *keys_of(where)) for key in entry.keys.split(",")]
         assert len(keys) == len(set(keys))
 
 
-@pytest.mark.parametrize("screen", [OverviewScreen, LaunchScreen, RunScreen, RunsScreen, ConsoleApp])
+@pytest.mark.parametrize("screen", [OverviewScreen, ReadinessScreen, LaunchScreen, RunScreen, RunsScreen, ConsoleApp])
 def test_bindings_are_the_table_and_nothing_else(screen: type) -> None:
     where = getattr(screen, "HERE", "everywhere")
     bindings = [binding for binding in vars(screen)["BINDINGS"] if isinstance(binding, Binding)]

@@ -80,12 +80,14 @@ async def test_the_pilot_from_p_to_the_verdict(workspace: Path, tmp_path: Path) 
     async with app.run_test(size=(80, 24)) as pilot:
         await until_seen(pilot, "● up since", "none yet")
         await pilot.press("p")
-        await until_seen(pilot, "Launch the pilot?")
-        await pilot.press("enter")
+        await until_seen(pilot, "Launch the pilot?", "✗ not ready")  # a stand-in for a worker's Python has no packages
+        await pilot.press("y")
+        await until_seen(pilot, "launch the pilot anyway?")
+        await pilot.press("a")
         screen = await until_seen(pilot, "✓ finished", "The draft learned, but is not useful on this machine.", "✓ export")
         assert "[/red]" in screen and "[bold]" in screen  # the log, as text
         view = app.console_state.open_run
-        assert view is not None and len(view.metrics.loss("train")) == 12
+        assert view is not None and len(list(view.metrics.rows("train", "train"))) == 12
     assert len(list((workspace / "runs").iterdir())) == 1
 
 
@@ -95,8 +97,10 @@ async def test_a_run_is_stopped_found_again_and_resumed(workspace: Path, tmp_pat
     async with app.run_test(size=(120, 40)) as pilot:
         await until_seen(pilot, "● up since", "none yet")
         await pilot.press("p")
-        await until_seen(pilot, "Launch the pilot?")
-        await pilot.press("enter")
+        await until_seen(pilot, "Launch the pilot?", "✗ not ready")  # a stand-in for a worker's Python has no packages
+        await pilot.press("y")
+        await until_seen(pilot, "launch the pilot anyway?")
+        await pilot.press("a")
         await until_seen(pilot, "● train", "s Stop")
     # The console is gone; the run goes on. Another one finds it.
     again = console(workspace, tmp_path / "catalog.sqlite")

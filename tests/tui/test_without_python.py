@@ -21,12 +21,12 @@ def test_check_describes_the_host_and_fails(tmp_path: Path) -> None:
 
     done = check("--json")
     found = json.loads(done.stdout)
-    assert (done.returncode, found["verdict"]) == (1, "fail")
+    assert (done.returncode, found["verdict"]) == (1, "not ready")
     checks = {check["id"]: check for check in found["checks"]}
-    python = checks.pop("python")
+    python = checks.pop("python.helper")
     assert python["status"] == "fail" and f"There is no {GONE}" in python["evidence"] and "Found: 3." in python["evidence"]
     assert "--python /" in python["remedy"]
-    assert "memory" in checks["host"]["evidence"] and any(name.startswith("disk:") for name in checks)
+    assert "memory" in checks["host.seen"]["evidence"] and any(name.startswith("disk.seen:") for name in checks)
     assert found["as_of"] > 0
     assert not (tmp_path / "w").exists()
 

@@ -42,6 +42,10 @@ class ConsoleScreen(Screen[None]):
     def present(self, console: Console, now: float) -> None:
         raise NotImplementedError
 
+    def step_back(self) -> bool:
+        """Close what the screen itself has opened; whether there was something."""
+        return False
+
     def clip(self) -> str:
         """What is copied from here: the text in sight, unless a screen knows better."""
         rows = [strip.text.rstrip() for strip in self._compositor.render_strips()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
@@ -30,13 +30,21 @@ CANCEL = Choice("", "escape", "Cancel")
 
 
 class Confirm(ModalScreen[str]):
-    """Returns the chosen ``result``; "" on cancel. ``rows`` are (label, text) and always shown as text."""
+    """Returns the chosen ``result``; "" on cancel. ``rows`` are (label, text) and always shown as text; ``live`` is one row
+    more, whose text is asked anew with each piece of news."""
 
     AUTO_FOCUS = ""
 
-    def __init__(self, title: str, rows: Sequence[tuple[str, str]], choices: Sequence[Choice], note: str = "") -> None:
+    def __init__(
+        self,
+        title: str,
+        rows: Sequence[tuple[str, str]],
+        choices: Sequence[Choice],
+        note: str = "",
+        live: tuple[str, Callable[[], Text]] | None = None,
+    ) -> None:
         super().__init__()
-        self._title, self._rows, self._note = title, rows, note
+        self._title, self._rows, self._note, self._live = title, rows, note, live
         self._choices = [*choices] if any(not choice.result for choice in choices) else [*choices, CANCEL]
 
     def compose(self) -> ComposeResult:
@@ -48,6 +56,10 @@ class Confirm(ModalScreen[str]):
                         with Horizontal(classes="fact"):
                             yield Static(Text(label, MUTED), classes="label")
                             yield Static(Text(text, TEXT), classes="value")
+                    if self._live:
+                        with Horizontal(classes="fact"):
+                            yield Static(Text(self._live[0], MUTED), classes="label")
+                            yield Static(self._live[1](), id="live", classes="value")
             if self._note:
                 yield Static(Text(self._note, MUTED), id="note", classes="" if self._rows else "alone")
             with Horizontal(id="choices"):
@@ -63,9 +75,16 @@ class Confirm(ModalScreen[str]):
     def on_mount(self) -> None:
         default = next((n for n, choice in enumerate(self._choices) if choice.default), 0)
         self.query_one(f"#choice-{default}", Button).focus()
-        label_width = max((len(label) for label, _ in self._rows), default=0) + 2
+        labels = [label for label, _ in self._rows] + ([self._live[0]] if self._live else [])
+        label_width = max(map(len, labels), default=0) + 2
         for label in self.query(".label"):
             label.styles.width = label_width
+
+    def refresh_live(self) -> None:
+        """Show what is known now in the live row."""
+        for widget in self.query("#live").results(Static):
+            if self._live and widget.content != (text := self._live[1]()):
+                widget.update(text)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         event.stop()

@@ -13,11 +13,15 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS, WRONG, check_line, worst_first
 from tui.formats import clean_line, one_line
 from tui.state import RunView
-from tui.themes.palette import BAD, MUTED, TEXT, WARN
+from tui.themes.palette import BAD, CHECK_COLOURS, MUTED, TEXT, WARN
 from tui.widgets.events import LEVELS
 from tui.widgets.headline import failure_words, figures_line
+
+NAMED = 5
+"""Checks of the report that are named one by one."""
 
 
 def rounded(value: Any) -> Any:
@@ -50,6 +54,21 @@ def details_text(view: RunView) -> Text:
     if view.summary is not None:
         text.append("Where\n", f"bold {TEXT}")
         text.append(f"  {one_line(view.summary.run_dir) or view.run_id}\n\n", TEXT)
+    text.append("Started under\n", f"bold {TEXT}")
+    if view.started_under is not None:
+        report = view.started_under
+        symbol, colour = CHECK_WORDS[VERDICT_STATUS[report.verdict]][0], CHECK_COLOURS[VERDICT_STATUS[report.verdict]]
+        taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(report.as_of))
+        text.append(f"  {symbol} {report.verdict}", colour)
+        text.append(f" as of {taken}, {'deep' if report.deep else 'light'} checks (report.json)\n", MUTED)
+        wrong = worst_first([check for check in report.checks if check.status in WRONG])
+        for check in wrong[:NAMED]:
+            text.append(f"  {check_line(check)}\n", MUTED)
+        if len(wrong) > NAMED:
+            text.append(f"  … {len(wrong) - NAMED} more to look at\n", MUTED)
+    else:
+        text.append(f"  {view.report_words or 'asking…'}\n", MUTED)
+    text.append("\n")
     text.append("Events, newest first\n", f"bold {TEXT}")
     for event in reversed(view.events):
         symbol, colour = LEVELS.get(event.level, ("·", WARN))
@@ -73,7 +92,13 @@ class DetailsScreen(ModalScreen[None]):
             dialog.border_title = "Details"
             dialog.border_subtitle = "Esc closes"
             with VerticalScroll():
-                yield Static(details_text(self._view))
+                yield Static(details_text(self._view), id="details")
+
+    def refresh_live(self) -> None:
+        """Show what has come since: the report is read when the details are opened."""
+        for widget in self.query("#details").results(Static):
+            if widget.content != (text := details_text(self._view)):
+                widget.update(text)
 
     async def action_dismiss(self, result: None = None) -> None:
         self.dismiss(result)

@@ -16,6 +16,7 @@ from tui.themes.palette import ACCENT, MUTED, STATE_COLOURS, TEXT
 PLACES = (
     ("everywhere", "Everywhere"),
     ("overview", "Overview"),
+    ("readiness", "Readiness"),
     ("launch", "Launch"),
     ("run", "Run"),
     ("runs", "Runs"),

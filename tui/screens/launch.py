@@ -14,6 +14,7 @@ from eagle3.core.presets import SpecError
 from eagle3.core.spec import RunSpec
 from tui import plan
 from tui.formats import one_line
+from tui.launching import readiness_words
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.state import Console
 from tui.themes.palette import ACCENT, BAD, MUTED, TEXT
@@ -43,6 +44,8 @@ LABELS = {
     "more": "More fields",
     "secrets": "Secrets",
 }
+SETTLE_S = 1.5
+"""Seconds that the form stands still before the readiness of what it says is asked."""
 SELECTS = ("size", "target", "machine")
 
 
@@ -52,16 +55,18 @@ class PlanPanel(Panel):
     TITLE = "What it will do"
     spec: RunSpec | None = None
     disk = ""
+    readiness = Text("")
 
-    def show(self, spec: RunSpec | None, disk: str) -> None:
-        self.spec, self.disk = spec, disk
-        self.changed((spec, disk))
+    def show(self, spec: RunSpec | None, disk: str, readiness: Text) -> None:
+        self.spec, self.disk, self.readiness = spec, disk, readiness
+        self.changed((spec, disk, readiness))
 
     def draw(self, width: int) -> Text:
         if self.spec is None:
             return Text("–", MUTED)
         rows = [*plan.steps(self.spec), ("disk", self.disk)]
-        return join([Text.assemble((f"{name:<12}", MUTED if name == "disk" else ACCENT), (words, TEXT)) for name, words in rows])
+        lines = [Text.assemble((f"{name:<12}", MUTED if name == "disk" else ACCENT), (words, TEXT)) for name, words in rows]
+        return join([*lines, Text.assemble(("readiness   ", MUTED), self.readiness)])
 
 
 class LaunchScreen(ConsoleScreen):
@@ -102,7 +107,9 @@ class LaunchScreen(ConsoleScreen):
             spec: RunSpec | None = plan.resolve(self.console_app.choices)
         except SpecError as error:
             spec, problem = None, one_line(str(error))
-        self.query_one(PlanPanel).show(spec, plan.disk_line(console.probe.value, spec) if spec else "")
+        self.query_one(PlanPanel).show(
+            spec, plan.disk_line(console.probe.value, spec) if spec else "", self._readiness(spec, now) if spec else Text("")
+        )
         if spec is not None:
             for name, value in (
                 ("train_prompts", str(spec.data.train_prompts)),
@@ -124,6 +131,12 @@ class LaunchScreen(ConsoleScreen):
         if widget.content != line:
             widget.update(line)
         self.query_one("#launch", Button).disabled = spec is None or bool(console.launching)
+
+    def _readiness(self, spec: RunSpec, now: float) -> Text:
+        """The verdict for what the form says; asked by itself once the form has stood still."""
+        view = self.console_app.checking.view(spec)
+        self.console_app.checking.keep_fresh(view, SETTLE_S)
+        return readiness_words(view, now)
 
     @on(Input.Changed)
     @on(Select.Changed)
@@ -149,4 +162,4 @@ class LaunchScreen(ConsoleScreen):
         self.query_one("#hint", Static).update(Text(HINTS.get(name, ""), MUTED))
 
     def action_launch(self) -> None:
-        self.console_app.ask_launch(self.console_app.choices)
+        self.console_app.launching.launch(self.console_app.choices)

@@ -7,8 +7,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
 
-from tui import report
 from tui.formats import age_label, duration_label, fit
+from tui.machine_words import host_words
 from tui.screens.base import bindings_of
 from tui.screens.runs_list import RunsListScreen
 from tui.state import Console
@@ -61,7 +61,7 @@ class OverviewScreen(RunsListScreen):
         probe = console.probe.value
         line = notice(console, now)
         if not line.plain and probe is not None:
-            line = Text(fit(report.host_words(probe.host), self.size.width - 4), MUTED)
+            line = Text(fit(host_words(probe.host), self.size.width - 4), MUTED)
         widget = self.query_one("#notice", Static)
         if widget.content != line:
             widget.update(line)

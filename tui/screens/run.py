@@ -214,10 +214,10 @@ class RunScreen(ConsoleScreen):
         return True
 
     def action_stop(self) -> None:
-        self.console_app.ask_stop()
+        self.console_app.launching.stop()
 
     def action_resume(self) -> None:
-        self.console_app.ask_resume()
+        self.console_app.launching.resume()
 
     def action_verdict(self) -> None:
         self.console_app.show_details()

@@ -109,3 +109,4 @@ STATE_COLOURS = {
     "unknown": WARN,
 }
 LINK_COLOURS = {"connecting": MUTED, "up": GOOD, "degraded": WARN, "down": BAD, "refused": BAD}
+CHECK_COLOURS = {"ok": GOOD, "warn": WARN, "fail": BAD, "unknown": WARN, "skipped": MUTED}

@@ -7,7 +7,7 @@ from rich.text import Text
 from eagle3.core.records import Disk
 from tui.formats import bar, bytes_label, clean_line, duration_label, fit, pair_label, share
 from tui.history import History
-from tui.report import disk_warning
+from tui.machine_words import disk_warning
 from tui.themes.palette import ACCENT, TEXT, WARN
 from tui.widgets.panel import Panel, bar_text, join, quiet
 

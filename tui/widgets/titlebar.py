@@ -15,12 +15,23 @@ from tui.themes.palette import ACCENT, LINK_COLOURS, MUTED, TEXT, WARN
 
 TABS = (
     ("1", "overview", "Overview"),
+    ("2", "readiness", "Readiness"),
     ("3", "launch", "Launch"),
     ("4", "run", "Run"),
     ("5", "runs", "Runs"),
     ("6", "logs", "Logs"),
     ("7", "notes", "Notes"),
 )
+
+
+def tabs_for(here: str, room: int) -> list[tuple[str, str, str]]:
+    """(key, screen, label and the gap after it) for ``room`` columns: wide gaps, narrow ones, or only the label of this
+    screen whole."""
+    for cut, gap in ((False, "  "), (False, " "), (True, " ")):
+        found = [(key, name, f" {label[:4] if cut and name != here and key != '1' else label}{gap}") for key, name, label in TABS]
+        if sum(len(key) + len(label) for key, _, label in found) <= room:
+            break
+    return found
 
 
 def link_words(link: LinkState) -> str:
@@ -58,21 +69,13 @@ class TitleBar(Widget):
             self._host, self._words, self._colour = host, words, colour
             self.refresh()
 
-    def _tabs(self) -> list[tuple[str, str, str]]:
-        """Key, name and label of the tabs; where all labels have no room beside the link, only the one of this screen."""
-        room = self.content_size.width - len(self._words) - 1
-        if sum(len(label) + 4 for _, _, label in TABS) <= room:
-            return list(TABS)
-        return [(key, name, label if name == self._here or key == "1" else label[:4]) for key, name, label in TABS]
-
     def render(self) -> Text:
         width = self.content_size.width
         line = Text(no_wrap=True)
         for key, name, label in self._tabs():
             here = name == self._here
             line.append(key, ACCENT if here else MUTED)
-            line.append(f" {label}", f"bold {TEXT}" if here else MUTED)
-            line.append("  ")
+            line.append(label, f"bold {TEXT}" if here else MUTED)
         room = width - line.cell_len - len(self._words)
         host = fit(self._host, room - 2) if room > 6 else ""
         line.append(" " * max(0, room - len(host) - (2 if host else 0)))
@@ -84,8 +87,11 @@ class TitleBar(Widget):
         """A click on a tab goes there."""
         column = event.x - self.gutter.left
         for key, name, label in self._tabs():
-            width = len(key) + 1 + len(label)
+            width = len(key) + len(label.rstrip())
             if 0 <= column < width:
                 self.post_message(self.Picked(name))
                 return
-            column -= width + 2
+            column -= len(key) + len(label)
+
+    def _tabs(self) -> list[tuple[str, str, str]]:
+        return tabs_for(self._here, self.content_size.width - len(self._words))

@@ -92,6 +92,17 @@ def kept(entry: Record) -> Record:
     return found
 
 
+def tidy(run_dir: Path) -> None:
+    """Remove what was kept for services that run again, where whoever started them died before doing so."""
+    files = [file for n in state.attempts(run_dir) for file in state.attempt_dir(run_dir, n).glob(".yielded-*")]
+    if files and turns.is_free(run_dir, turns.newest(run_dir)):
+        needed = {entry.get("kept") for _, yielded in outstanding(run_dir, failed=True) for entry in yielded["services"]}
+        for file in files:
+            if str(file) not in needed:
+                with contextlib.suppress(OSError):  # another helper tidies too, or it is another user's
+                    file.unlink()
+
+
 def forget(entry: Record) -> None:
     """Remove what ``keep`` wrote, secrets and all."""
     with contextlib.suppress(OSError, KeyError):  # it is gone already

@@ -119,6 +119,8 @@ def settle(run_dirs: Iterable[Path], actor: str, deadline_s: float = SETTLE_S) -
 
 def _is_due(run_dir: Path) -> bool:
     try:
+        if (run_dir / "yielding").exists():
+            records.tidy(run_dir)
         return due(run_dir)
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         complain(f"whether {run_dir.name} has stopped services cannot be understood: {error}")

@@ -6,8 +6,9 @@ It fits ``tui.ports.ContainerPort``. Tests change the files and the switches (``
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +33,9 @@ from eagle3.core.spec import RunSpec
 from eagle3.runner import logs, notes
 from eagle3.runner.errors import VerbError
 from remote.ask import Ask
+from remote.deepcheck import Told
 from remote.errors import ContainerError, LinkError
+from tests.tui.support.facts import facts
 from tests.tui.support.folders import NOW, write_run
 from tui.ports import OnLink, StopMode
 from tui.state import LinkState
@@ -91,6 +94,16 @@ class FakeContainer:
         self.lost_launches = 0
         self.secrets: dict[str, dict[str, str]] = {}
         self.launches: list[tuple[str, str, bool]] = []
+        self.reports: list[dict[str, Any] | None] = []
+        self.known = facts()
+        self.asked: list[tuple[dict[str, Any], tuple[str, ...]]] = []
+        self.held: asyncio.Event | None = None
+        self.deep: list[tuple[str, dict[str, Any]]] = []
+        self.job_stopped = asyncio.Event()
+        self.jobs: list[str] = []
+        self.running_job = ""
+        self.remedies: list[tuple[str, dict[str, Any], str]] = []
+        self.preview: Callable[[dict[str, Any]], dict[str, Any]] = lambda args: {"items": [], "refused": [], "text": ""}
         self.stops: list[tuple[str, str]] = []
         self.opened = 0
         self.closed = 0
@@ -163,13 +176,30 @@ class FakeContainer:
 
     async def read_text(self, run_id: str, *names: str) -> dict[str, str | None]:
         self._check()
-        paths = {name: self.root / run_id / name for name in names}
-        return {name: path.read_text() if path.exists() else None for name, path in paths.items()}
+        files = {name: self.root / run_id / name for name in names}
+        return {name: path.read_text() if path.exists() else None for name, path in files.items()}
+
+    async def facts(self, wants: Mapping[str, Any], sections: Sequence[str] | None = None) -> dict[str, Any]:
+        """What ``known`` holds; with ``held`` not before that is set."""
+        self.asked.append((dict(wants), tuple(sections or ())))
+        if self.held is not None:
+            await self.held.wait()
+        self._check()
+        kept = {"now", "local_now", "round_trip_s", *(sections or self.known)}
+        return {key: value for key, value in copy.deepcopy(self.known).items() if key in kept}
 
     async def launch(
-        self, spec: RunSpec, run_id: str, actor: str = "", resume: bool = False, *, secret_env: Mapping[str, str] | None = None
+        self,
+        spec: RunSpec,
+        run_id: str,
+        actor: str = "",
+        resume: bool = False,
+        *,
+        report: dict[str, Any] | None = None,
+        secret_env: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         self._check()
+        self.reports.append(report)
         self.secrets[run_id] = dict(secret_env or {})
         if self.launch_problem is not None:
             raise self.launch_problem
@@ -178,7 +208,9 @@ class FakeContainer:
         if resume:
             self.update(run_id, state="running", attempt=2, ended_at=None)
         elif not already:
-            write_run(self.root, run_id, steps=3)
+            run = write_run(self.root, run_id, steps=3)
+            if report is not None:
+                (run / "report.json").write_text(json.dumps(report))
         if self.lost_launches:
             self.lost_launches -= 1
             raise LinkError("lost", "The connection was lost.")
@@ -243,3 +275,40 @@ class FakeContainer:
             if news.summary.state in {"finished", "failed", "stopped"}:
                 return
             await asyncio.sleep(0.05)
+
+    async def deep_check(
+        self, wants: Mapping[str, Any], spec: RunSpec | None = None, *, check_id: str = ""
+    ) -> AsyncIterator[Told]:
+        """What ``deep`` holds; with ``held`` not before that is set, or until it is stopped."""
+        self.asked.append((dict(wants), ("deep", *wants.get("sections", ()))))
+        if self.running_job:
+            raise ContainerError("busy", "A deep check runs in this workspace already.", "Wait.", self.running_job)
+        async for line in self.follow_job(check_id):
+            yield line
+
+    async def follow_job(self, check_id: str) -> AsyncIterator[Told]:
+        self.jobs.append(check_id)
+        self.job_stopped.clear()
+        for section, value in self.deep:
+            yield Told(section, more={"doing": section, "limit_s": 120.0})
+            if self.held is not None:
+                waits = [asyncio.create_task(event.wait()) for event in (self.held, self.job_stopped)]
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for task in waits:
+                    task.cancel()
+            if self.job_stopped.is_set():
+                yield Told(text="It was stopped.")
+                return
+            self._check()
+            yield Told(section, copy.deepcopy(value))
+
+    async def stop_check(self, check_id: str) -> dict[str, Any]:
+        self._check()
+        self.job_stopped.set()
+        return {"check_id": check_id}
+
+    async def remedy(self, action: str, args: Mapping[str, Any], *, token: str = "") -> dict[str, Any]:
+        """A preview out of ``preview`` (called with the arguments), or the act."""
+        self._check()
+        self.remedies.append((action, dict(args), token))
+        return {"done": [], "left": [], "text": "It is done."} if token else self.preview(dict(args))

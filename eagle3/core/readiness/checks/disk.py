@@ -252,9 +252,9 @@ def leftovers(facts: Facts, context: Context) -> Iterator[Finding]:
     left = int(next(iter(paths.values()))[0]["free_bytes"]) if paths else None
     if spare > LEFTOVER_BYTES or found["versions"] > MANY_VERSIONS or (left is not None and spare > left):
         remedy = f"Look at the list and delete what nobody needs: {first_few((i['path'] for i in found['items']), 2)}"
-        yield Finding("warn", evidence, remedy, detail=detail, action=_delete(facts))
+        yield Finding("warn", evidence, remedy, detail=detail, action=_clean(facts) or _delete(facts))
     else:
-        yield Finding("ok", evidence, detail=detail)
+        yield Finding("ok", evidence, detail=detail, action=_clean(facts))
 
 
 def _quota(line: Entry, wanted: int, mount: str, title: str) -> Finding:
@@ -277,6 +277,14 @@ def _freeable(facts: Facts) -> list[str]:
     items: Sequence[Entry] = (facts["disk"].get("freeable") or {}).get("items") or []
     held = sum(int(item["bytes"]) for item in items)
     return [f"{bytes_label(i['bytes'])} ({share(i['bytes'], held)})  {i['path']}  {i['what']}" for i in items[:12]]
+
+
+def _clean(facts: Facts) -> Action | None:
+    """The offer to remove what extractions have left behind, where there is something."""
+    items: Sequence[Entry] = (facts["disk"].get("freeable") or {}).get("items") or []
+    if not any(item["leftover"] and str(item["path"]).endswith("/states/raw") for item in items):
+        return None
+    return Action(verb="clean_leftovers", label="clean extraction leftovers", confirm="No run works there any more.")
 
 
 def _delete(facts: Facts) -> Action | None:

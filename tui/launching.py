@@ -1,0 +1,206 @@
+"""What the operator asks of runs: launch, stop, resume. Each after one confirmation, and one more where the host is not ready."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from eagle3.core.presets import SpecError
+from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS
+from eagle3.core.spec import RunSpec
+from remote.ask import SecretQuestion
+from tui import messages, plan
+from tui.formats import age_label, duration_label, one_line
+from tui.login import ask_secret
+from tui.readiness import RED_S, Readiness
+from tui.run_secrets import SecretError, values_of
+from tui.screens.confirm import Choice, Confirm
+from tui.themes.palette import CHECK_COLOURS, MUTED, WARN
+
+if TYPE_CHECKING:
+    from tui.app import ConsoleApp
+
+NAMED = 4
+"""Failing checks that the second question names one by one."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A confirmed launch that waits for the answer of a check."""
+
+    spec: RunSpec
+    run_id: str
+    secret_names: tuple[str, ...] = ()
+
+
+class Launching:
+    """The questions before a launch, a stop and a resume; what they lead to is the session's work."""
+
+    def __init__(self, app: ConsoleApp) -> None:
+        self._app = app
+        self._waiting: Wanted | None = None
+
+    def pilot(self) -> None:
+        """Launch the pilot. What is half-typed in the form does not stand in the way where another screen is in front."""
+        choices = self._app.choices.with_size("pilot")
+        if not self._app.form_in_front():
+            try:
+                plan.resolve(choices)
+            except SpecError:
+                first = plan.first_choices(choices.workspace, choices.worker_python)
+                choices = replace(first, machine=choices.machine)
+        self.launch(choices)
+
+    def launch(self, choices: plan.Choices) -> None:
+        """One confirmation, one run id, one launch: asking again under that id never starts a second run.
+
+        Readiness is asked again where it is old, red or was judged for another spec, while the question stands.
+        """
+        app = self._app
+        if not app.may_change():
+            return
+        if app.console_state.launching:
+            app.tell(f"{app.console_state.launching} is being launched; wait for its answer.", "warning")
+            return
+        try:
+            spec = plan.launchable(choices)
+        except SpecError as error:
+            app.clear_notifications()  # the same note twice would cover what it is about
+            # Where the form is in front, what cannot be resolved stands there in red already.
+            if not app.form_in_front() or plan.resolves(choices):
+                app.tell(f"{error} Press 3 to mend it.", "error")
+            return
+        run_id = plan.new_run_id(spec.size, app.clock())
+        names = plan.secret_names(choices)
+        view = app.checking.view(spec)
+        if view.due(app.clock()):
+            app.checking.ask(view)
+        buttons = [Choice("launch", "y", "Launch", default=True), Choice("", "escape", "Cancel")]
+        note = "It runs in the container and goes on when the console is closed."
+        live = ("Readiness", lambda: readiness_words(view, app.clock()))
+
+        def answered(answer: str | None) -> None:
+            if answer and not app.console_state.launching:
+                app.console_state.launching = run_id
+                self._waiting = Wanted(spec, run_id, tuple(names))
+                asked_s = app.clock() - (view.asked_at or 0.0)
+                if view.due(app.clock()) and asked_s > RED_S:
+                    app.checking.ask(view)  # the question has stood for long
+                self.checked(spec.hash)
+                app.present()
+
+        rows = plan.launch_rows(app.console_state, spec, run_id, names)
+        app.ask_once(Confirm(f"Launch the {spec.size}?", rows, buttons, note, live), answered)
+
+    def checked(self, spec_hash: str) -> None:
+        """Go on with a confirmed launch once the check of its spec has ended: at once where nothing stands against it, after
+        a second question that names what does."""
+        wanted = self._waiting
+        if wanted is None or wanted.spec.hash != spec_hash:
+            return
+        view = self._app.checking.view(wanted.spec)
+        if view.asking is not None:
+            return
+        self._waiting = None
+        if view.report is not None and not view.red and not view.problem:
+            self._go(wanted, view)
+        else:
+            self._ask_anyway(wanted, view)
+
+    def _go(self, wanted: Wanted, view: Readiness) -> None:
+        report = view.report.model_dump(mode="json") if view.report else None
+        self._app.run_worker(self._launch(wanted, report))
+
+    async def _launch(self, wanted: Wanted, report: dict[str, Any] | None) -> None:
+        """Ask for the secrets that this environment lacks, then launch."""
+
+        async def ask(name: str) -> str | None:
+            return await ask_secret(self._app, SecretQuestion(self._app.console_state.host, name, run_id=wanted.run_id))
+
+        try:
+            secrets = await values_of(wanted.secret_names, ask)
+        except SecretError as error:
+            self._app.post_message(messages.AskFailed(f"Launching {wanted.run_id}", str(error)))
+            return
+        self._app.session.move(wanted.spec.workspace)
+        self._app.session.launch(wanted.spec, wanted.run_id, secrets, report=report)
+
+    def _ask_anyway(self, wanted: Wanted, view: Readiness) -> None:
+        app = self._app
+        buttons = [
+            Choice("look", "2", "Look at it", default=True),
+            Choice("anyway", "a", "Launch anyway", danger=True),
+            Choice("", "escape", "Cancel"),
+        ]
+
+        def answered(answer: str | None) -> None:
+            if answer == "anyway":
+                self._go(wanted, view)
+                return
+            app.console_state.launching = ""
+            app.present()
+            if answer == "look":
+                app.checking.look_at(wanted.spec)
+
+        title = f"{'Not ready' if view.red else 'Readiness is not known'}: launch the {wanted.spec.size} anyway?"
+        app.ask_over(Confirm(title, against(view), buttons, "The run records the report that it is started under."), answered)
+
+    def stop(self) -> None:
+        app = self._app
+        view = app.console_state.open_run
+        if view is None or view.ended or not app.may_change():
+            return
+        rows = [("Run", view.run_id), ("Host", app.console_state.host)]
+        buttons = [
+            Choice("after-checkpoint", "c", "After the checkpoint", default=True),
+            Choice("now", "n", "Now", danger=True),
+            Choice("", "escape", "Keep running"),
+        ]
+        note = "What is whole on disk stays; the run can be resumed."
+        app.ask_once(
+            Confirm("Stop the run?", rows, buttons, note), lambda mode: app.session.stop(view.run_id, mode) if mode else None
+        )
+
+    def resume(self) -> None:
+        app = self._app
+        view = app.console_state.open_run
+        if view is None or not view.resumable or app.console_state.launching or not app.may_change():
+            return
+        done = ", ".join(view.summary.stages) if view.summary and view.summary.stages else "none"
+        rows = [("Run", view.run_id), ("Host", app.console_state.host), ("State", view.state), ("Done", done)]
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                app.console_state.launching = view.run_id
+                app.session.resume(view.run_id)
+
+        buttons = [Choice("resume", "y", "Resume", default=True), Choice("", "escape", "Cancel")]
+        app.ask_once(Confirm("Resume the run?", rows, buttons, "Finished stages are kept; the rest runs again."), answered)
+
+
+def readiness_words(view: Readiness, now: float) -> Text:
+    """The verdict for one spec with its age in a line, or why there is none."""
+    if view.asking is not None:
+        return Text(f"◌ checking… {duration_label(now - view.asking_since)}", MUTED)
+    if view.problem:
+        return Text(f"? could not be checked: {one_line(view.problem)}", WARN)
+    if view.report is None:
+        return Text("not checked yet", MUTED)
+    status = VERDICT_STATUS[view.report.verdict]
+    words = f"{CHECK_WORDS[status][0]} {view.report.verdict}, {age_label(view.age(now))}"
+    if status != "ok":
+        words = f"{words}: {one_line(view.report.verdict_text)}"
+    return Text(words, CHECK_COLOURS[status])
+
+
+def against(view: Readiness) -> list[tuple[str, str]]:
+    """What stands against a launch, for the second question: each failing check with its evidence, or why nothing is known."""
+    if not view.red or view.report is None:
+        return [("Check", view.problem or "no answer yet")]
+    failing = [check for check in view.report.checks if check.status == "fail"]
+    rows = [(one_line(check.id, 40), one_line(check.evidence or check.title, 200)) for check in failing[:NAMED]]
+    return (
+        [*rows, ("…", f"{len(failing) - NAMED} more")] if len(failing) > NAMED else rows or [("Check", "nothing was looked at")]
+    )

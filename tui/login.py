@@ -1,0 +1,47 @@
+"""The login's questions as dialogs of the console: an unknown host key, a password or a one-time code."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from textual.app import App
+from textual.screen import Screen
+
+from remote.ask import Ask, HostKeyQuestion, SecretQuestion
+from tui.screens.confirm import Choice, Confirm
+
+
+def login_questions(app: App[Any]) -> Ask:
+    """The callbacks for the connection, which ask on the screen of ``app``."""
+
+    async def host_key(question: HostKeyQuestion) -> bool:
+        rows = [("Host", question.host), ("Key", question.key_type), ("Fingerprint", question.fingerprint)]
+        buttons = [Choice("trust", "y", "Trust it"), Choice("", "escape", "Refuse", default=True)]
+        note = "Nobody has vouched for this key yet. Compare the fingerprint with what the host's owner says."
+        return bool(await _answer(app, Confirm("A host that is not known yet", rows, buttons, note)))
+
+    async def secret(question: SecretQuestion) -> str | None:
+        return await ask_secret(app, question)
+
+    return Ask(host_key=host_key, secret=secret)
+
+
+async def ask_secret(app: App[Any], question: SecretQuestion) -> str | None:
+    """Ask for a password, a code, or a run's secret, without echo; None where the question was cancelled."""
+    from tui.screens.secret import Secret
+
+    answer: str | None = await _answer(app, Secret(question))
+    return answer
+
+
+async def _answer(app: App[Any], screen: Screen[Any]) -> Any:
+    """Show a dialog from outside a worker and wait for its answer."""
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def answered(result: Any) -> None:
+        if not answer.done():
+            answer.set_result(result)
+
+    await app.push_screen(screen, answered)
+    return await answer
