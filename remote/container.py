@@ -31,6 +31,7 @@ from remote.errors import EXIT_CODES, ContainerError, LinkError
 from remote.follow import ENDED_STATES, METRICS, Backlog, Follower, RowTable, RunNews, Thinned, taken_probe
 from remote.line import Line, LocalDial, dial_host
 from remote.link import Link, LinkKeeper
+from remote.run_actions import RunActions
 from remote.settings import Settings
 from remote.text import made_plain, plain
 
@@ -62,7 +63,7 @@ class Output:
     err: str
 
 
-class Container:
+class Container(RunActions):
     """One container, over one SSH connection that is kept up. Made anew for another host or workspace.
 
     ``host`` is what one would give ``ssh`` (``ssh://user@host:port`` too), ignored with ``local``. ``python`` runs

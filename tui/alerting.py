@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from eagle3.core.records import LIVE_STATES, Disk, RunSummary
+from eagle3.core.records import LIVE_STATES, Disk, RunSummary, Since
 from tui.formats import bytes_label, one_line, state_label
 
 KINDS = ("finished", "failed", "stalled", "lost", "disk", "link")
@@ -99,3 +99,20 @@ def since_words(before: Mapping[str, RunSummary], now: Iterable[RunSummary], awa
     if new:
         parts.append(f"{new} new run{'s' if new > 1 else ''}")
     return f"Since you last looked, {away}: {', '.join(parts)}." if parts else ""
+
+
+TOLD = frozenset({"created", "stop_asked", "attempt_ended", "service_stopping", "service_failed", "paused", "fork"})
+"""What is worth a word on return, besides warnings and errors."""
+
+
+def happened_words(since: Since, away: str, most: int = 5) -> str:
+    """Who did what while nobody looked: "Since you last looked, 14 h ago: ann: pilot-1 launched; pilot-1 failed …". The newest
+    are named. Empty where nothing of weight happened."""
+    found = [h for h in since.happenings if h.kind in TOLD or h.level == "error" or h.kind.startswith("guard")]
+    if not found:
+        return ""
+    words = [
+        f"{f'{one_line(h.actor, 40)}: ' if h.kind in TOLD and h.actor else ''}{h.run_id} {one_line(h.text, 90)}" for h in found
+    ]
+    more = len(found) - most + since.left_off
+    return f"Since you last looked, {away}: {'; '.join(words[-most:])}" + (f"; and {more} more before" if more > 0 else "") + "."

@@ -18,7 +18,7 @@ from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
 from tui import messages, plan
-from tui.alerting import Alert, of_disks, of_link, of_runs, since_words
+from tui.alerting import Alert, happened_words, of_disks, of_link, of_runs, since_words
 from tui.calling import Caller
 from tui.catalog import Catalog
 from tui.checking import Checking
@@ -200,6 +200,7 @@ class ConsoleApp(ReadinessNews, App[None]):
         if self._looked_at is not None:
             away = age_label(message.at - self._looked_at)
             self.console_state.since = since_words(before, message.probe.runs, away)
+            self.session.ask_since(message.at - self._looked_at, message.probe.now)
             self._looked_at = None
         elif self.console_state.probe.at is not None:
             self.call_for(of_runs(before, message.probe.runs))
@@ -228,6 +229,14 @@ class ConsoleApp(ReadinessNews, App[None]):
         if (view := self.console_state.open_run) and view.run_id == message.run_id:
             view.problem = message.text
             self.present()
+
+    def on_since_arrived(self, message: messages.SinceArrived) -> None:
+        if words := happened_words(message.since, age_label(message.away_s)):
+            self.console_state.since = words
+        self.present()
+
+    def on_asked(self, message: messages.Asked) -> None:
+        self.tell(message.text)
 
     def on_log_arrived(self, message: messages.LogArrived) -> None:
         self._log_screen(message.run_id, lambda screen: screen.arrived(message))

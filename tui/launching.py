@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
@@ -73,7 +73,7 @@ class Launching:
                 app.tell(f"{error} Press 3 to mend it.", "error")
             return
         run_id = plan.new_run_id(spec.size, app.clock())
-        names = plan.secret_names(choices)
+        names = [*plan.secret_names(choices), *filter(None, [spec.alerts.webhook_env])]
         view = app.checking.view(spec)
         if view.due(app.clock()):
             app.checking.ask(view)
@@ -162,6 +162,31 @@ class Launching:
         app.ask_once(
             Confirm("Stop the run?", rows, buttons, note), lambda mode: app.session.stop(view.run_id, mode) if mode else None
         )
+
+    def control(self, action: Literal["pause", "go-on", "checkpoint"]) -> None:
+        """Ask the open run, while it lives, to hold, to go on or to save."""
+        view = self._app.console_state.open_run
+        if view is not None and not view.ended and self._app.may_change():
+            self._app.session.control(view.run_id, action)
+
+    def pause(self) -> None:
+        """Hold the open run after one confirmation; let a held one go on at once."""
+        app = self._app
+        view = app.console_state.open_run
+        if view is None or view.ended or not app.may_change():
+            return
+        if view.summary is not None and view.summary.paused_at is not None:
+            app.session.control(view.run_id, "go-on")
+            return
+        rows = [("Run", view.run_id), ("Host", app.console_state.host)]
+        buttons = [Choice("pause", "y", "Pause", default=True), Choice("", "escape", "Keep running")]
+        note = "It holds after the work under way, saved. Its memory, servers and GPUs stay its own; stopping frees them."
+        app.ask_once(Confirm("Pause the run?", rows, buttons, note), lambda answer: self.control("pause") if answer else None)
+
+    def dump(self) -> None:
+        view = self._app.console_state.open_run
+        if view is not None and not view.ended and self._app.may_change():
+            self._app.session.dump(view.run_id)
 
     def resume(self) -> None:
         app = self._app

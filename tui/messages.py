@@ -7,7 +7,7 @@ from typing import Any
 
 from textual.message import Message
 
-from eagle3.core.records import LogFile, LogPage, LogSearch, NotesText, Probe
+from eagle3.core.records import LogFile, LogPage, LogSearch, NotesText, Probe, Since
 from tui.ports import RunNewsView
 from tui.reading import LogAsk
 from tui.state import LinkState, RunView
@@ -196,3 +196,19 @@ class RunCollected(Message):
     def __init__(self, run_id: str, view: RunView | None, spec_toml: str = "", problem: str = "") -> None:
         super().__init__()
         self.run_id, self.view, self.spec_toml, self.problem = run_id, view, spec_toml, problem
+
+
+class Asked(Message):
+    """The container took up what was asked of a run; ``text`` says what will happen."""
+
+    def __init__(self, run_id: str, text: str) -> None:
+        super().__init__()
+        self.run_id, self.text = run_id, text
+
+
+class SinceArrived(Message):
+    """What happened in the workspace while nobody looked; ``away_s`` is how long that was."""
+
+    def __init__(self, since: Since, away_s: float) -> None:
+        super().__init__()
+        self.since, self.away_s = since, away_s

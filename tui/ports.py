@@ -7,7 +7,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal, Protocol
 
-from eagle3.core.records import Event, LogFile, LogPage, LogSearch, MetricRow, NotesText, Probe, Progress, Result, RunSummary
+from eagle3.core.records import (
+    Event,
+    LogFile,
+    LogPage,
+    LogSearch,
+    MetricRow,
+    NotesText,
+    Probe,
+    Progress,
+    Result,
+    RunSummary,
+    Since,
+)
 from eagle3.core.spec import RunSpec
 from remote.ask import Ask
 
@@ -110,6 +122,9 @@ class ContainerPort(Protocol):
     async def log_time(self, run_id: str, name: str, text: str) -> int: ...
     async def notes(self, run_id: str = "") -> NotesText: ...
     async def save_notes(self, base: str, text: str, run_id: str = "") -> NotesText: ...
+    async def control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"], actor: str = "") -> dict[str, Any]: ...
+    async def dump(self, run_id: str, actor: str = "") -> dict[str, Any]: ...
+    async def since(self, t: float) -> Since: ...
     def follow(self, run_id: str, poll_s: float = 1.0, probe_s: float | None = None) -> AsyncGenerator[RunNewsView, None]: ...
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from textual.message import Message
 
@@ -79,6 +79,11 @@ class Session(ReadinessCalls):
             self._spawn("Connecting", self._run())
 
     @property
+    def actor(self) -> str:
+        """In whose name things are asked."""
+        return self._actor
+
+    @property
     def held(self) -> bool:
         """Whether the container is not asked for news at the moment."""
         return not self._go.is_set()
@@ -132,6 +137,18 @@ class Session(ReadinessCalls):
     def collect(self, run_ids: Sequence[str]) -> None:
         """Read these runs once, for a comparison; each comes as a message of its own."""
         self._spawn("Comparing", self._collect(tuple(run_ids)))
+
+    def control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"]) -> None:
+        """Hold a run, let it go on, or have it save now."""
+        self._change(f"Asking {run_id} to {action}", self._control(run_id, action))
+
+    def dump(self, run_id: str) -> None:
+        """Have the run write the stacks of its processes into its log."""
+        self._change(f"Asking {run_id} for its stacks", self._dump(run_id))
+
+    def ask_since(self, ago_s: float, container_now: float) -> None:
+        """Ask what happened in the last ``ago_s`` seconds, by the container's clock."""
+        self._spawn("Looking back", self._since(ago_s, container_now))
 
     async def close(self) -> None:
         """End every task and the connection; runs go on."""
@@ -237,6 +254,37 @@ class Session(ReadinessCalls):
                 self._post(messages.FollowFailed(run_id, sentence(error)))
             await asyncio.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])
             tries += 1
+
+    async def _control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"]) -> None:
+        container = await self._ready()
+        try:
+            answer = await container.control(run_id, action, self._actor)
+        except (LinkError, ContainerError) as error:
+            self._post(messages.AskFailed(f"Asking {run_id} to {action}", sentence(error)))
+            return
+        words = {"pause": "pauses after the work under way", "go-on": "goes on", "checkpoint": "saves after the step under way"}
+        if action == "checkpoint" and answer.get("stage") != "train":
+            words["checkpoint"] = "does not train at the moment; what is finished is on disk"
+        self._post(messages.Asked(run_id, f"{run_id} {words[action]}."))
+        self._wake.set()
+
+    async def _dump(self, run_id: str) -> None:
+        container = await self._ready()
+        try:
+            answer = await container.dump(run_id, self._actor)
+        except (LinkError, ContainerError) as error:
+            self._post(messages.AskFailed(f"Asking {run_id} for its stacks", sentence(error)))
+        else:
+            said = one_line(str(answer.get("text") or "The stacks are in its log."))
+            self._post(messages.Asked(run_id, f"{run_id}: {said}"))
+
+    async def _since(self, ago_s: float, container_now: float) -> None:
+        container = await self._ready()
+        try:
+            found = await container.since(container_now - ago_s)
+        except (LinkError, ContainerError):
+            return  # what changed is told from the states alone
+        self._post(messages.SinceArrived(found, ago_s))
 
     async def _read_log(self, run_id: str, ask: LogAsk) -> None:
         container = await self._ready()

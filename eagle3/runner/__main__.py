@@ -56,6 +56,9 @@ def main(argv: Optional[List[str]] = None) -> int:
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int, required=True)
     add.add_argument("--grace-s", type=float)
+    add = commands.add_parser("settle", help=argparse.SUPPRESS)
+    add.add_argument("run_dir", type=Path)
+    add.add_argument("--attempt", type=int, required=True)
     add = commands.add_parser("restore", help=argparse.SUPPRESS)
     add.add_argument("run_dir", type=Path)
     add.add_argument("--actor", default="")
@@ -92,6 +95,12 @@ def _run(options: argparse.Namespace) -> int:
 
         detach.leave()
         stop.end_unsupervised(options.run_dir.resolve(), options.attempt, options.grace_s)
+        return 0
+    if options.command == "settle":
+        from eagle3.runner import watch
+
+        detach.leave()
+        watch.settle(options.run_dir.resolve(), options.attempt, {})
         return 0
     if options.command == "restore":
         from eagle3.runner import detach, events

@@ -26,6 +26,7 @@ from eagle3.runner import (
     polling,
     remedies,
     rundir,
+    settling,
     since,
     stack_dump,
     state,
@@ -132,9 +133,11 @@ def _list(args: Args) -> Dict[str, Any]:
 
 
 def _restore_due(workspace: str) -> None:
-    """A supervisor that died has left services stopped: whoever looks at the workspace next has them started again."""
+    """A supervisor that died has left services stopped, and alerts untold: whoever looks at the workspace next sees to both."""
     with contextlib.suppress(PermissionError):  # the verb itself says it
-        restoring.spawn_due(rundir.runs(workspace), PRESENCE.actor or host.user())
+        runs = rundir.runs(workspace)
+        restoring.spawn_due(runs, PRESENCE.actor or host.user())
+        settling.spawn_due(runs)
 
 
 def _since(args: Args) -> Dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from eagle3.core.spec import Alerts
-from eagle3.runner import proctable, rundir
+from eagle3.runner import proctable, rundir, settling, verbs
 from eagle3.runner.errors import VerbError
 from eagle3.runner.launch import launch
 from eagle3.runner.watch import settle
@@ -287,3 +287,16 @@ def test_the_command_line_starts_a_run_that_tells(workspace: Path, tmp_path: Pat
     subprocess.run([*command, *(part for item in settings for part in ("--set", item))], check=True, timeout=60)
     wait_for(lambda: place.exists() and place.read_text() == "end-1\n")
     assert rundir.read_object(workspace / "runs/r/launch.json")["disk_floor_bytes"] == 1 << 30
+
+
+def test_the_end_of_a_run_whose_supervisor_was_killed_is_told_when_somebody_next_looks(workspace: Path, tmp_path: Path) -> None:
+    place = tmp_path / "ids"
+    run_dir = Path(launch(workspace, "r", "", shell("exec sleep 600", hooks=hooks(command=noting(place))))["run_dir"])
+    assert not settling.is_due(run_dir), "its supervisor lives"
+    kill_supervisor(run_dir)
+    os.kill(started(run_dir)["pid"], signal.SIGKILL)
+    wait_for(lambda: settling.is_due(run_dir))
+    verbs.handle("list", {"workspace": str(workspace)})
+    wait_for(settled(run_dir, "end-1"))
+    assert place.read_text().split() == ["end-1"]
+    assert not settling.is_due(run_dir)

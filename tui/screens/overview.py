@@ -7,7 +7,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
 
-from tui.formats import age_label, duration_label, fit
+from eagle3.core.records import Probe
+from tui.formats import age_label, duration_label, fit, one_line
 from tui.machine_words import host_words
 from tui.screens.base import bindings_of
 from tui.screens.runs_list import RunsListScreen
@@ -45,6 +46,15 @@ def notice(console: Console, now: float) -> Text:
     return Text("")
 
 
+def also_here(probe: Probe, me: str) -> str:
+    """ "bob watches pilot-1": who else looks at this workspace now; a second console of the same person counts as one."""
+    others = {}
+    for watcher in probe.watchers:
+        if watcher.actor and watcher.actor != me:
+            others[one_line(watcher.actor, 30)] = one_line(watcher.watching, 40)
+    return ", ".join(f"{who} watches{f' {what}' if what else ''}" for who, what in list(others.items())[:3])
+
+
 class OverviewScreen(RunsListScreen):
     HERE = "overview"
     BINDINGS = bindings_of("overview")
@@ -61,7 +71,10 @@ class OverviewScreen(RunsListScreen):
         probe = console.probe.value
         line = notice(console, now)
         if not line.plain and probe is not None:
-            line = Text(fit(host_words(probe.host), self.size.width - 4), MUTED)
+            others = also_here(probe, self.console_app.session.actor)
+            room = self.size.width - 4 - (len(others) + 3 if others else 0)
+            line = Text(fit(host_words(probe.host), room), MUTED)
+            line.append(f" · {others}" if others else "", ACCENT)
         widget = self.query_one("#notice", Static)
         if widget.content != line:
             widget.update(line)

@@ -205,7 +205,7 @@ class RunScreen(ConsoleScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The footer offers only what the run's state allows."""
         view = self.console_app.console_state.open_run
-        if action == "stop":
+        if action in {"stop", "checkpoint", "pause", "dump"}:
             return view is not None and view.summary is not None and not view.ended
         if action == "resume":
             return view is not None and view.resumable
@@ -218,6 +218,15 @@ class RunScreen(ConsoleScreen):
 
     def action_resume(self) -> None:
         self.console_app.launching.resume()
+
+    def action_checkpoint(self) -> None:
+        self.console_app.launching.control("checkpoint")
+
+    def action_pause(self) -> None:
+        self.console_app.launching.pause()
+
+    def action_dump(self) -> None:
+        self.console_app.launching.dump()
 
     def action_verdict(self) -> None:
         self.console_app.show_details()

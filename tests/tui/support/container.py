@@ -27,6 +27,7 @@ from eagle3.core.records import (
     Progress,
     Result,
     RunSummary,
+    Since,
     VllmServer,
 )  # fmt: skip
 from eagle3.core.spec import RunSpec
@@ -105,6 +106,9 @@ class FakeContainer:
         self.remedies: list[tuple[str, dict[str, Any], str]] = []
         self.preview: Callable[[dict[str, Any]], dict[str, Any]] = lambda args: {"items": [], "refused": [], "text": ""}
         self.stops: list[tuple[str, str]] = []
+        self.controls: list[tuple[str, str]] = []
+        self.since_asked: list[float] = []
+        self.happened = Since()
         self.opened = 0
         self.closed = 0
         self.reconnects = 0
@@ -249,6 +253,22 @@ class FakeContainer:
     async def save_notes(self, base: str, text: str, run_id: str = "") -> NotesText:
         self._check()
         return NotesText.model_validate(notes.notes(self.root / run_id, "write", {"base": base, "text": text}))
+
+    async def control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"], actor: str = "") -> dict[str, Any]:
+        self._check()
+        self.controls.append((run_id, action))
+        self.update(run_id, paused_by=actor if action == "pause" else None, paused_at=NOW if action == "pause" else None)
+        return {"run_id": run_id, "action": action, "stage": "train", "already": False}
+
+    async def dump(self, run_id: str, actor: str = "") -> dict[str, Any]:
+        self._check()
+        self.controls.append((run_id, "dump"))
+        return {"text": "The stacks of 2 processes are in the log."}
+
+    async def since(self, t: float) -> Since:
+        self._check()
+        self.since_asked.append(t)
+        return self.happened
 
     async def follow(self, run_id: str, poll_s: float = 1.0, probe_s: float | None = None) -> AsyncGenerator[News, None]:
         seen = {"metrics.jsonl": 0, "events.jsonl": 0, "run.log": 0}

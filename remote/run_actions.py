@@ -1,0 +1,58 @@
+"""What is asked of runs and of what serves beside them, past launch and stop: a part of the facade."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
+
+from eagle3.core.records import Service, Since
+from remote.channel import Reply
+from remote.errors import ContainerError
+
+ACTION_LIMIT_S = 45.0
+R = TypeVar("R", Since, Service)
+
+
+class RunActions:
+    """Mixed into `remote.container.Container`. Every call is safe to repeat; raises LinkError, ContainerError."""
+
+    workspace: str
+
+    async def _call(self, verb: str, args: dict[str, Any], limit_s: float) -> Reply:
+        raise NotImplementedError
+
+    async def control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"], actor: str = "") -> dict[str, Any]:
+        """Hold a run that works, let it go on, or have it save now: ``{"state","stage","already",…}``."""
+        return (await self._asked("control", run_id, actor, action=action)).result
+
+    async def dump(self, run_id: str, actor: str = "") -> dict[str, Any]:
+        """Have every process of the run that can write its stacks into its log: which did and which could not."""
+        return (await self._asked("dump", run_id, actor)).result
+
+    async def restore(self, run_id: str, actor: str = "") -> dict[str, Any]:
+        """Start again what a run has stopped and what could not be started again before."""
+        return (await self._asked("restore", run_id, actor)).result
+
+    async def since(self, t: float) -> Since:
+        """What happened in all runs of the workspace after ``t`` (Unix seconds by the container's clock)."""
+        reply = await self._call("since", {"workspace": self.workspace, "t": t}, ACTION_LIMIT_S)
+        return self._record(Since, reply.result, "since")
+
+    async def services(self) -> list[Service]:
+        """The vLLM servers there, by systemd unit and by process; secrets of their environments are hidden."""
+        reply = await self._call("service", {"workspace": self.workspace}, ACTION_LIMIT_S)
+        return [self._record(Service, entry, "service") for entry in reply.result.get("services", [])]
+
+    async def _asked(self, verb: str, run_id: str, actor: str, **more: Any) -> Reply:
+        args = {"workspace": self.workspace, "run_id": run_id, "actor": actor or getpass.getuser(), **more}
+        return await self._call(verb, args, ACTION_LIMIT_S)
+
+    @staticmethod
+    def _record(kind: type[R], found: Any, verb: str) -> R:
+        try:
+            return kind.model_validate(found)
+        except ValidationError as error:
+            text = f"The container's answer to '{verb}' makes no sense to this console."
+            raise ContainerError("failed", text, "", str(error)) from error

@@ -1,0 +1,77 @@
+"""Taking over a colleague's run: who watches, what happened since, and what can be asked of a run that is not one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eagle3.core.records import Happening, Probe, Since, Watcher
+from tests.tui.conftest import Clock, MakeApp
+from tests.tui.support.container import FakeContainer
+from tests.tui.support.driving import until, until_seen
+from tests.tui.support.folders import NOW, write_run
+from tui.alerting import happened_words
+from tui.catalog import Catalog
+from tui.screens.overview import also_here
+
+
+def test_what_others_did_is_told_with_their_names_the_newest_last() -> None:
+    since = Since(
+        happenings=[
+            Happening(t=1, run_id="a", kind="created", actor="ann", text="launched"),
+            Happening(t=2, run_id="a", kind="stage-started", text="train starts"),
+            Happening(t=3, run_id="a", kind="guard-nan", level="error", actor="worker", text="The loss is no number."),
+            Happening(t=4, run_id="a", kind="stop_asked", level="warn", actor="bob", text="asked to stop now"),
+        ],
+        left_off=2,
+    )
+    words = happened_words(since, "2 h ago", most=2)
+    assert words == "Since you last looked, 2 h ago: a The loss is no number.; bob: a asked to stop now; and 3 more before."
+    assert happened_words(Since(), "now") == ""
+
+
+def test_others_who_look_are_named_and_oneself_is_not() -> None:
+    here = [Watcher(actor="ann"), Watcher(actor="bob\x1b[31m", watching="run-a"), Watcher(actor="bob", watching="run-a")]
+    assert also_here(Probe(watchers=here), "ann") == "bob watches run-a"
+    assert also_here(Probe(), "ann") == ""
+
+
+async def test_on_return_the_container_is_asked_what_happened_by_its_own_clock(
+    container: FakeContainer, make_app: MakeApp, clock: Clock, tmp_path: Path
+) -> None:
+    write_run(container.root, "run-a")
+    path = tmp_path / "catalog.sqlite"
+    async with make_app(catalog=Catalog(path)).run_test(size=(120, 40)) as pilot:
+        await until_seen(pilot, "● running")
+    clock.now += 7200
+    container.happened = Since(
+        happenings=[Happening(t=NOW, run_id="run-a", kind="stop_asked", actor="bob", text="asked to stop")]
+    )
+    async with make_app(catalog=Catalog(path)).run_test(size=(120, 40)) as pilot:
+        await until_seen(pilot, "Since you last looked, 2 h ago: bob: run-a asked to stop.")
+    assert container.since_asked == [NOW - 7200]
+
+
+async def test_a_run_is_held_saved_and_let_go_on_from_the_screen(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(80, 24), notifications=True) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("C")
+        await until_seen(pilot, "run-a saves after the step under way.")
+        await pilot.press("P")
+        await until_seen(pilot, "Pause the run?", "stopping frees them")
+        await pilot.press("y")
+        await until(pilot, lambda: ("run-a", "pause") in container.controls, "the pause")
+        await until(pilot, lambda: pilot.app.console_state.open_run.summary.paused_at is not None, "its news")  # type: ignore[attr-defined]
+        await pilot.press("P")
+        await until(pilot, lambda: container.controls[-1] == ("run-a", "go-on"), "the end of the pause")
+        await pilot.press("D")
+        await until_seen(pilot, "The stacks of 2 processes")
+
+
+async def test_nothing_is_asked_of_a_run_that_has_ended(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a", "failed")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "✗ failed")
+        await pilot.press("C", "P", "D")
+        await pilot.pause()
+        assert container.controls == []
