@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import getpass
 import importlib
 import secrets
 from collections.abc import Awaitable, Callable
@@ -36,6 +37,8 @@ class Line:
         self._python = python
         self._workspace = workspace
         self._first = first
+        self.presence: dict[str, str] = {"actor": getpass.getuser()}
+        """What the helper is told with each hello of who sits here: ``actor`` and the run that they are ``watching``."""
         self._early: asyncio.Task[Reply | None] | None = None
         self._places: Places | None = None
         self.connection: Connection | None = None
@@ -103,7 +106,7 @@ class Line:
         command = helper_command(self._python, self._places, marker)
         channel = await HelperChannel.open(connection, command, marker, HELLO_LIMIT_S)
         try:
-            hello = asyncio.ensure_future(channel.request("hello", {}, HELLO_LIMIT_S))
+            hello = asyncio.ensure_future(channel.request("hello", dict(self.presence), HELLO_LIMIT_S))
             if self._first is not None:
                 self._early = asyncio.create_task(self._ask_early(channel, self._first))
             self.info = (await hello).result

@@ -146,7 +146,7 @@ class LinkKeeper:
         loop = asyncio.get_running_loop()
         sent = loop.time()
         try:
-            await channel.request("hello", {}, self._settings.ping_limit_s)
+            await channel.request("hello", dict(self._line.presence), self._settings.ping_limit_s)
         except LinkError:
             # Bytes of a long reply on a slow line are a sign of life too.
             return channel.heard_at > sent and not channel.closed.done()

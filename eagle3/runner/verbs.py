@@ -100,7 +100,7 @@ def handle(verb: str, args: Args, poller: Optional[polling.Poller] = None) -> Di
 
 def _hello(args: Args) -> Dict[str, Any]:
     if args.get("actor"):
-        PRESENCE.tell(str(args["actor"]), str(args.get("watching") or ""))
+        PRESENCE.tell(str(args["actor"]), args.get("watching"))
     if args.get("workspace"):
         PRESENCE.at(args["workspace"])
         _restore_due(args["workspace"])
@@ -216,6 +216,7 @@ def _poll(args: Args) -> Dict[str, Any]:
 def _polled(args: Args, poller: polling.Poller) -> Dict[str, Any]:
     if isinstance(args.get("probe"), dict):
         _restore_due(args["workspace"])
+    PRESENCE.watch(str(args.get("run_id") or ""))
     return poller.poll(args, _run_of(args), time.time())
 
 

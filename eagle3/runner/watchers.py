@@ -43,11 +43,20 @@ class Presence:
         """Who sits at the other end, empty before that was told."""
         return self._actor
 
-    def tell(self, actor: str, watching: str) -> None:
-        """The other end is ``actor`` and looks at ``watching`` (a run id; empty: the workspace)."""
+    def tell(self, actor: str, watching: Optional[str] = None) -> None:
+        """The other end is ``actor`` and looks at ``watching`` (a run id; empty: the workspace; None: as before)."""
         with self._lock:
             self._since = self._since or self._clock()
-            self._actor, self._watching = actor[:MAX_TEXT], watching[:MAX_TEXT]
+            self._actor = actor[:MAX_TEXT]
+            self._watching = self._watching if watching is None else watching[:MAX_TEXT]
+        self.refresh()
+
+    def watch(self, run_id: str) -> None:
+        """The other end polls ``run_id`` (empty: the workspace alone)."""
+        with self._lock:
+            if run_id[:MAX_TEXT] == self._watching:
+                return
+            self._watching = run_id[:MAX_TEXT]
         self.refresh()
 
     def at(self, workspace: PathLike) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import os
 import signal
 import sys
@@ -219,3 +220,20 @@ async def test_a_launch_asked_for_before_the_host_was_ever_reached_waits_for_it(
         assert (ack["run_id"], ack["already"]) == ("early", False)
     finally:
         await container.close()
+
+
+async def test_a_second_operator_sees_who_watches_which_run(reach: dict[str, Any], opened: Open, spec: RunSpec) -> None:
+    first, second = await opened(**reach), await opened(**reach)
+    ack = await first.launch(spec, "first", actor="ada")
+    following = asyncio.create_task(gather(first, "first", []))
+
+    async def watched() -> bool:
+        return {(w.actor, w.watching) for w in (await second.probe()).watchers} >= {(getpass.getuser(), "first")}
+
+    deadline = asyncio.get_running_loop().time() + 60
+    while not await watched():
+        assert asyncio.get_running_loop().time() < deadline
+    happened = await second.since(0.0)
+    assert ("created", "ada") in {(h.kind, h.actor) for h in happened.happenings}
+    (Path(ack["run_dir"]) / "finish").touch()
+    await asyncio.wait_for(following, 60)
