@@ -45,6 +45,8 @@ def _of(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str, st
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
             sections.append((name, info.annotation))
             continue
+        if (listed := _listed(info)) is not None:
+            sections.append((f"{name}[]", listed))
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
         yield (
             f"{prefix}{name}",
@@ -57,10 +59,17 @@ def _of(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str, st
         yield from _of(part, f"{prefix}{name}.")
 
 
+def _listed(info: FieldInfo) -> type[BaseModel] | None:
+    """The section that a field is a list of, if it is one."""
+    parts = get_args(info.annotation) if get_origin(info.annotation) is list else ()
+    return parts[0] if parts and isinstance(parts[0], type) and issubclass(parts[0], BaseModel) else None
+
+
 def _about(section: str) -> str:
     model: type[BaseModel] = RunSpec
     for name in section.split(".") if section else ():
-        part: Any = model.model_fields[name].annotation
+        info = model.model_fields[name.removesuffix("[]")]
+        part: Any = _listed(info) if name.endswith("[]") else info.annotation
         model = part
     return " ".join((model.__doc__ or "").split()) + "\n"
 
@@ -72,6 +81,8 @@ def _kind(info: FieldInfo) -> str:
 
 def _word(annotation: Any) -> str:
     if get_origin(annotation) is list:
+        if isinstance(get_args(annotation)[0], type) and issubclass(get_args(annotation)[0], BaseModel):
+            return "list of tables, below"
         return f"list of {_word(get_args(annotation)[0])}"
     if get_origin(annotation) is dict:
         return "table of text"
