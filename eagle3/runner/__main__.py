@@ -97,7 +97,7 @@ def _run(options: argparse.Namespace) -> int:
         stop.end_unsupervised(options.run_dir.resolve(), options.attempt, options.grace_s)
         return 0
     if options.command == "settle":
-        from eagle3.runner import watch
+        from eagle3.runner import detach, watch
 
         detach.leave()
         watch.settle(options.run_dir.resolve(), options.attempt, {})

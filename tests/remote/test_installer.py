@@ -131,9 +131,9 @@ def test_the_helper_runs_from_its_byte_code_and_from_its_sources_where_python_is
     with zipfile.ZipFile(Path(answer["path"]) / "runner.pyz") as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
     byte_code = {name: data for name, data in contents.items() if name.endswith(".pyc") or name == "__main__.py"}
-    assert runs_of(tmp_path / "a.pyz", byte_code, tmp_path) == {"runs": []}
+    assert runs_of(tmp_path / "a.pyz", byte_code, tmp_path) == {"runs": [], "watchers": []}
     strange = {name: b"\0" * 4 + data[4:] if name.endswith(".pyc") else data for name, data in contents.items()}
-    assert runs_of(tmp_path / "b.pyz", strange, tmp_path) == {"runs": []}
+    assert runs_of(tmp_path / "b.pyz", strange, tmp_path) == {"runs": [], "watchers": []}
 
 
 def as_sent(workspace: Path, **changes: Any) -> bytes:

@@ -189,7 +189,7 @@ def test_answers_that_repeat_one_token_are_said_and_kept_out_of_training_only(tm
 
 
 def test_a_run_with_nothing_left_to_train_on_is_an_error(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path)
+    ctx = prepared(tmp_path, guards__repeated="warn")
     ask(ctx, lambda number, body: answer(body, "!" * 30))
     with pytest.raises(StageError, match="None of the 9 answers can be trained on"):
         finish(ctx)

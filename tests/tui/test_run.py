@@ -50,7 +50,7 @@ async def test_a_finished_run_shows_verdict_and_figures(
         assert "served" in screen and "simulated" in screen
         assert "s Stop" not in screen and "r Resume" not in screen
         await pilot.press("v")
-        await until_seen(pilot, "Details", "broken_below", "Events, newest first")
+        await until_seen(pilot, "Details", "broken_below", "Where")
         await pilot.press("escape")
         await until_seen(pilot, "Stages")
 

@@ -144,6 +144,8 @@ async def test_secrets_named_in_the_form_reach_the_worker_and_stand_in_no_file_a
         await pilot.press("ctrl+l")
         screens.append(await until_seen(pilot, "Launch the pilot?", "HF_TOKEN, VAULT_KEY"))
         await pilot.press("y")
+        await until_seen(pilot, "launch the pilot anyway?")  # a stand-in for a worker's Python has no packages
+        await pilot.press("a")
         await until_seen(pilot, "needs: VAULT_KEY")
         await pilot.press(*("space" if character == " " else character for character in KEY))
         screens.append(seen(app))
@@ -183,7 +185,7 @@ async def test_on_the_command_line_a_secret_is_a_name_and_a_resume_wants_it_agai
         assert TOKEN not in done.stdout + done.stderr
         return done.returncode, json.loads(done.stdout.splitlines()[-1]) if done.stdout else {"error": done.stderr}
 
-    launch = ["launch", "--set", f"worker_python={FAKE_WORKER}", "--run-id", "with-secret", "--secret", "HF_TOKEN"]
+    launch = ["launch", "--set", f"worker_python={FAKE_WORKER}", "--run-id", "with-secret", "--secret", "HF_TOKEN", "--anyway"]
     code, refused = answer(*launch)
     assert code == 2 and "export HF_TOKEN first" in refused["error"]
     assert not (workspace / "runs").exists()

@@ -31,7 +31,7 @@ def test_check_describes_the_host_and_fails(tmp_path: Path) -> None:
     assert not (tmp_path / "w").exists()
 
     words = check().stdout
-    assert "✗ failed   Python" in words and "→ Use the one at /" in words and "Disk /" in words
+    assert "✗ failed   python.helper" in words and "→ Use the one at /" in words and "disk.seen:/ " in words
 
 
 async def test_the_console_shows_the_machine_under_the_sentence(tmp_path: Path) -> None:
