@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 110
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_link_is_measured_and_written_down(tmp_path: Path) -> None:
     written = tmp_path / "figures.json"
     command = [sys.executable, "-m", "benchmarks", "link", "--quick", "--json", str(written)]

@@ -50,7 +50,7 @@ class Terminal:
         return bool(select.select([self._master], [], [], 0)[0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_terminal_that_is_not_read_for_half_a_minute_costs_neither_the_link_nor_a_row(
     server: Sshd, tmp_path: Path
 ) -> None:
