@@ -7,12 +7,12 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from eagle3.core.records import Service, Since
+from eagle3.core.records import Services, Since
 from remote.channel import Reply
 from remote.errors import ContainerError
 
 ACTION_LIMIT_S = 45.0
-R = TypeVar("R", Since, Service)
+R = TypeVar("R", Since, Services)
 
 
 class RunActions:
@@ -40,10 +40,11 @@ class RunActions:
         reply = await self._call("since", {"workspace": self.workspace, "t": t}, ACTION_LIMIT_S)
         return self._record(Since, reply.result, "since")
 
-    async def services(self) -> list[Service]:
+    async def services(self) -> Services:
         """The vLLM servers there, by systemd unit and by process; secrets of their environments are hidden."""
-        reply = await self._call("service", {"workspace": self.workspace}, ACTION_LIMIT_S)
-        return [self._record(Service, entry, "service") for entry in reply.result.get("services", [])]
+        return self._record(
+            Services, (await self._call("service", {"workspace": self.workspace}, ACTION_LIMIT_S)).result, "service"
+        )
 
     async def _asked(self, verb: str, run_id: str, actor: str, **more: Any) -> Reply:
         args = {"workspace": self.workspace, "run_id": run_id, "actor": actor or getpass.getuser(), **more}

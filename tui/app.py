@@ -235,6 +235,17 @@ class ConsoleApp(ReadinessNews, App[None]):
             self.console_state.since = words
         self.present()
 
+    def on_rows_arrived(self, message: messages.RowsArrived) -> None:
+        if (view := self.console_state.open_run) and view.run_id == message.run_id:
+            view.take_rows(message.piece, message.first)
+            self.present()
+
+    def on_services_arrived(self, message: messages.ServicesArrived) -> None:
+        from tui.screens.servers import ServersScreen
+
+        if isinstance(self.screen, ServersScreen):
+            self.screen.show(message.found, message.problem)
+
     def on_asked(self, message: messages.Asked) -> None:
         self.tell(message.text)
 

@@ -111,6 +111,8 @@ KEYS: tuple[Key, ...] = (
     Key("C", "checkpoint", "Checkpoint", "save the training now, after the step under way", "run", False),
     Key("P", "pause", "Pause", "hold the run, saved, with all that it holds; again: let it go on", "run", False),
     Key("D", "dump", "Stacks", "have every process of the run write its stack into the log", "run", False),
+    Key("A", "all_rows", "All rows", "read every row of a picture that shows only some", "run", False),
+    Key("V", "services", "Servers", "vLLM servers: unit or process, command line, environment, since when", "overview", False),
     Key("v", "verdict", "Details", "the verdict or the failure in full, with the last events", "run"),
 )
 

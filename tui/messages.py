@@ -7,8 +7,8 @@ from typing import Any
 
 from textual.message import Message
 
-from eagle3.core.records import LogFile, LogPage, LogSearch, NotesText, Probe, Since
-from tui.ports import RunNewsView
+from eagle3.core.records import LogFile, LogPage, LogSearch, NotesText, Probe, Services, Since
+from tui.ports import BacklogView, RunNewsView
 from tui.reading import LogAsk
 from tui.state import LinkState, RunView
 
@@ -212,3 +212,19 @@ class SinceArrived(Message):
     def __init__(self, since: Since, away_s: float) -> None:
         super().__init__()
         self.since, self.away_s = since, away_s
+
+
+class RowsArrived(Message):
+    """A piece of all the rows of ``run_id``, which a thinned picture had left out."""
+
+    def __init__(self, run_id: str, piece: BacklogView, first: bool) -> None:
+        super().__init__()
+        self.run_id, self.piece, self.first = run_id, piece, first
+
+
+class ServicesArrived(Message):
+    """The vLLM servers of the container with their command lines, or why they are not known."""
+
+    def __init__(self, found: Services | None, problem: str = "") -> None:
+        super().__init__()
+        self.found, self.problem = found, problem

@@ -146,6 +146,14 @@ class Session(ReadinessCalls):
         """Have the run write the stacks of its processes into its log."""
         self._change(f"Asking {run_id} for its stacks", self._dump(run_id))
 
+    def complete(self, run_id: str) -> None:
+        """Bring all rows of a run whose picture is thinned."""
+        self._spawn("Reading all rows", self._complete(run_id))
+
+    def ask_services(self) -> None:
+        """Ask for the vLLM servers with their command lines and environments."""
+        self._spawn("Asking for the servers", self._services())
+
     def ask_since(self, ago_s: float, container_now: float) -> None:
         """Ask what happened in the last ``ago_s`` seconds, by the container's clock."""
         self._spawn("Looking back", self._since(ago_s, container_now))
@@ -277,6 +285,24 @@ class Session(ReadinessCalls):
         else:
             said = one_line(str(answer.get("text") or "The stacks are in its log."))
             self._post(messages.Asked(run_id, f"{run_id}: {said}"))
+
+    async def _complete(self, run_id: str) -> None:
+        container = await self._ready()
+        first = True
+        try:
+            async with contextlib.aclosing(container.complete(run_id)) as pieces:
+                async for piece in pieces:
+                    self._post(messages.RowsArrived(run_id, piece, first))
+                    first = False
+        except (LinkError, ContainerError) as error:
+            self._post(messages.AskFailed(f"Reading all rows of {run_id}", sentence(error)))
+
+    async def _services(self) -> None:
+        container = await self._ready()
+        try:
+            self._post(messages.ServicesArrived(await container.services()))
+        except (LinkError, ContainerError) as error:
+            self._post(messages.ServicesArrived(None, sentence(error)))
 
     async def _since(self, ago_s: float, container_now: float) -> None:
         container = await self._ready()

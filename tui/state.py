@@ -17,7 +17,7 @@ from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Pro
 from tui.formats import clean_line
 from tui.history import History
 from tui.plotting.series import Metrics
-from tui.ports import LinkView, RunNewsView, ThinnedView
+from tui.ports import BacklogView, LinkView, RunNewsView, ThinnedView
 from tui.reading import Reading
 
 T = TypeVar("T")
@@ -104,6 +104,8 @@ class RunView:
     result: Result | None = None
     thinned: ThinnedView | None = None
     """Set where the plots show only some rows of a long backlog."""
+    all_rows_share: float | None = None
+    """How much of all rows has been read on demand, 0 to 1; None where nobody asked for them."""
     log_skipped_bytes: int = 0
     """Bytes of the log before its first line here that stayed in the container."""
     heard: bool = False
@@ -138,7 +140,10 @@ class RunView:
         self.summary = news.summary
         self.progress = news.progress or self.progress or news.summary.progress
         self.metrics.take(news.rows)
-        self.thinned, self.log_skipped_bytes = news.thinned, news.log_skipped_bytes
+        if fresh or "metrics.jsonl" in news.reset:
+            self.all_rows_share = None
+        self.thinned = news.thinned if self.all_rows_share != 1.0 else None
+        self.log_skipped_bytes = news.log_skipped_bytes
         self.events.extend(news.events)
         if news.log:
             self._take_log(news.log.split("\n"))
@@ -146,6 +151,15 @@ class RunView:
         if news.summary.state in LIVE_STATES:
             # A resumed run: the verdict of an earlier attempt is no longer its verdict.
             self.result = news.result
+
+    def take_rows(self, piece: BacklogView, first: bool) -> None:
+        """A piece of all the rows; the last one makes the picture whole."""
+        if first or piece.reset:
+            self.metrics.clear()
+        self.metrics.take(piece.rows)
+        self.all_rows_share = piece.done_bytes / piece.total_bytes if piece.more and piece.total_bytes else 1.0
+        if not piece.more:
+            self.all_rows_share, self.thinned = 1.0, None
 
     def _take_log(self, lines: list[str]) -> None:
         if lines and not lines[-1]:

@@ -235,5 +235,9 @@ async def test_a_second_operator_sees_who_watches_which_run(reach: dict[str, Any
         assert asyncio.get_running_loop().time() < deadline
     happened = await second.since(0.0)
     assert ("created", "ada") in {(h.kind, h.actor) for h in happened.happenings}
+    assert (await second.control("first", "checkpoint", "bob"))["action"] == "checkpoint"
+    assert {service.kind for service in (await second.services()).services} <= {"unit", "process"}
+    rows = [row.step for piece in [piece async for piece in second.complete("first")] for row in piece.rows]
+    assert rows == list(range(1, len(rows) + 1)) and rows
     (Path(ack["run_dir"]) / "finish").touch()
     await asyncio.wait_for(following, 60)

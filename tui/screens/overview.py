@@ -59,6 +59,12 @@ class OverviewScreen(RunsListScreen):
     HERE = "overview"
     BINDINGS = bindings_of("overview")
 
+    def action_services(self) -> None:
+        from tui.screens.servers import ServersScreen
+
+        self.console_app.ask_once(ServersScreen())
+        self.console_app.session.ask_services()
+
     def body(self) -> ComposeResult:
         yield Static(id="notice")
         with Horizontal(id="machine"):

@@ -159,7 +159,8 @@ class RunScreen(ConsoleScreen):
         point = f"last point {age_label(age)}" if age is not None and not view.ended else ""
         if view.thinned is not None:
             shown = f"{count_label(view.thinned.kept)} of {count_label(view.thinned.rows)} rows"
-            point = f"{shown} · {point}" if point else shown
+            asked = f"reading all, {view.all_rows_share:.0%}" if view.all_rows_share is not None else "A reads all"
+            point = f"{shown} · {asked}"
         loss, other = self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)
         roomy, room = loss.size.width >= 36, other.size.width - 4
         look, metrics = self._look, view.metrics
@@ -218,6 +219,14 @@ class RunScreen(ConsoleScreen):
 
     def action_resume(self) -> None:
         self.console_app.launching.resume()
+
+    def action_all_rows(self) -> None:
+        """Bring all the rows of a thinned picture."""
+        view = self.console_app.console_state.open_run
+        if view is not None and view.thinned is not None and view.all_rows_share is None:
+            view.all_rows_share = 0.0
+            self.console_app.session.complete(view.run_id)
+            self.refresh_known()
 
     def action_checkpoint(self) -> None:
         self.console_app.launching.control("checkpoint")

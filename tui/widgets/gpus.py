@@ -38,6 +38,20 @@ def gpu_line(gpu: Gpu, width: int, spark: str = "") -> Text:
     return line
 
 
+def trouble(gpu: Gpu, width: int) -> list[Text]:
+    """What is wrong with a card, where something is: lost, memory errors, rows to be remapped, clocks held down."""
+    words = []
+    if gpu.lost:
+        words.append("lost: fell off the bus; cordon and reboot")
+    if gpu.ecc_uncorrected:
+        words.append(f"{gpu.ecc_uncorrected} uncorrected memory errors")
+    if gpu.remap_failed or gpu.remap_pending or gpu.retired_pending:
+        words.append("memory to be remapped" if not gpu.remap_failed else "memory beyond repair")
+    if gpu.throttle:
+        words.append(f"clocks held down: {', '.join(clean_line(reason, 60) for reason in gpu.throttle)}")
+    return [Text(fit(f"▲ GPU {gpu.index}: {'; '.join(words)}", width), WARN)] if words else []
+
+
 def holders(gpu: Gpu, width: int) -> list[Text]:
     """Who holds the memory of a GPU, where the driver says so: a run by its name, another process by its number."""
     found = []
@@ -63,6 +77,7 @@ def gpu_text(report: GpuReport, width: int, history: History | None = None, *, r
     head = f"{len(report.gpus)} × {', '.join(names)}" + (f" · driver {clean_line(report.driver)}" if report.driver else "")
     lines = [quiet(fit(head, width))]
     for gpu in report.gpus:
+        lines += trouble(gpu, width)
         lines.append(gpu_line(gpu, width, history.spark(gpu.index, SPARK) if history else ""))
         if roomy:
             lines += holders(gpu, width)

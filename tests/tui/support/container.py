@@ -27,6 +27,7 @@ from eagle3.core.records import (
     Progress,
     Result,
     RunSummary,
+    Services,
     Since,
     VllmServer,
 )  # fmt: skip
@@ -36,6 +37,7 @@ from eagle3.runner.errors import VerbError
 from remote.ask import Ask
 from remote.deepcheck import Told
 from remote.errors import ContainerError, LinkError
+from remote.follow import Backlog, Thinned
 from tests.tui.support.facts import facts
 from tests.tui.support.folders import NOW, write_run
 from tui.ports import OnLink, StopMode
@@ -75,7 +77,7 @@ class News:
     log: str = ""
     reset: frozenset[str] = frozenset()
     result: Result | None = None
-    thinned: None = None
+    thinned: Thinned | None = None
     log_skipped_bytes: int = 0
     probe: Probe | None = None
     more: bool = False
@@ -109,6 +111,8 @@ class FakeContainer:
         self.controls: list[tuple[str, str]] = []
         self.since_asked: list[float] = []
         self.happened = Since()
+        self.serving = Services()
+        self.thinned: Thinned | None = None
         self.opened = 0
         self.closed = 0
         self.reconnects = 0
@@ -265,6 +269,18 @@ class FakeContainer:
         self.controls.append((run_id, "dump"))
         return {"text": "The stacks of 2 processes are in the log."}
 
+    async def services(self) -> Services:
+        self._check()
+        return self.serving
+
+    async def complete(self, run_id: str) -> AsyncGenerator[Backlog, None]:
+        self._check()
+        text = (self.root / run_id / "metrics.jsonl").read_text()
+        rows = [MetricRow.model_validate_json(line) for line in text.splitlines()]
+        half = len(rows) // 2
+        for part, done in ((rows[:half], 1), (rows[half:], 2)):
+            yield Backlog(part, done, 2, False, done == 1, None, 0)
+
     async def since(self, t: float) -> Since:
         self._check()
         self.since_asked.append(t)
@@ -290,7 +306,10 @@ class FakeContainer:
                 new["run.log"],
                 frozenset(),
                 Result.model_validate_json(result.read_text()) if result.exists() else None,
+                self.thinned,
             )
+            if self.thinned is not None:  # what came with the first news of a long run
+                news.rows = news.rows[:: max(1, self.thinned.rows // self.thinned.kept)]
             yield news
             if news.summary.state in {"finished", "failed", "stopped"}:
                 return
