@@ -357,9 +357,9 @@ def test_a_guard_that_asks_for_a_pause_holds_the_run_until_somebody_lets_it_go_o
 
 
 def _let_go_when_paused(ctx: StageContext) -> None:
-    path, deadline = ctx.run_dir / "control.json", time.monotonic() + 60
+    path, deadline = ctx.run_dir / "events.jsonl", time.monotonic() + 60
     while time.monotonic() < deadline:
-        if path.exists() and "guard flat-loss" in path.read_text():
-            path.write_text(json.dumps({"v": 1, "attempt": 1, "pause": None}))
+        if path.exists() and "Paused by the guard flat-loss" in path.read_text():
+            (ctx.run_dir / "control.json").write_text(json.dumps({"v": 1, "attempt": 1, "pause": None}))
             return
         time.sleep(0.05)
