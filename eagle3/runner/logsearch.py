@@ -29,7 +29,7 @@ LEVELS = (
     ),
     ("warn", re.compile(rb"\bWARN(?:ING)?\b|\[warn\]|\b[A-Za-z]*Warning: ")),
 )
-"""What a line of each level looks like: the worker's own ("[error] …"), Python's and vLLM's loggers, tracebacks, the warnings module."""
+"""What a line of each level looks like: the worker's own, Python's and vLLM's loggers, tracebacks, the warnings module."""
 _HINTS = {
     "error": (b"ERROR", b"CRITICAL", b"FATAL", b"[error]", b"Traceback", b"Error", b"Exception"),
     "warn": (b"WARN", b"[warn]", b"Warning"),
