@@ -109,7 +109,7 @@ KEYS: tuple[Key, ...] = (
     Key("ctrl+s", "save", "Save", "save what was written; what others wrote meanwhile stays", "notes"),
     Key("right_square_bracket,left_square_bracket", "other", "Run or workspace", "the other notes", "notes"),
     Key("C", "checkpoint", "Checkpoint", "save the training now, after the step under way", "run", False),
-    Key("P", "pause", "Pause", "hold the run, saved, with all that it holds; again: let it go on", "run", False),
+    Key("P", "pause", "Pause", "hold the run, saved, with all that it holds; again: let it go on", "run"),
     Key("D", "dump", "Stacks", "have every process of the run write its stack into the log", "run", False),
     Key("v", "verdict", "Details", "the verdict or the failure in full, with the last events", "run"),
 )

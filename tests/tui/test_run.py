@@ -325,3 +325,13 @@ async def test_a_key_that_the_state_does_not_allow_says_why(container: FakeConta
         await until_seen(pilot, "run-a has ended (finished)")
         await pilot.press("r")
         await until_seen(pilot, "run-a is finished; only a")
+
+
+def test_a_pause_that_is_asked_for_is_told_until_the_run_holds() -> None:
+    view = RunView("run-a")
+    asked = RunSummary(
+        run_id="run-a", state="running", state_text="pausing after the work under way", attempt=1, paused_at=NOW, paused_by="bob"
+    )
+    view.take(News(asked), NOW)
+    lines = [line.plain for line in headline(view, NOW, stale=False)]
+    assert "■ pausing after the work under way, asked by bob; P lets it go on" in lines
