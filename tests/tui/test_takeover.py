@@ -56,7 +56,7 @@ async def test_a_run_is_held_saved_and_let_go_on_from_the_screen(container: Fake
     async with make_app(run_id="run-a").run_test(size=(80, 24), notifications=True) as pilot:
         await until_seen(pilot, "● running")
         await pilot.press("C")
-        await until_seen(pilot, "run-a saves after the step under way.")
+        await until_seen(pilot, "run-a saves after the step")
         await pilot.press("P")
         await until_seen(pilot, "Pause the run?", "stopping frees them")
         await pilot.press("y")
