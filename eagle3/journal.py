@@ -105,8 +105,9 @@ class Journal:
         rundir.write_json(folder / f"{rank}.json", row, durable=False)
 
     def log(self, line: str) -> None:
-        """A line in the attempt's log (the supervisor redirects stdout there)."""
-        sys.stdout.write(f"{time.strftime('%H:%M:%S', time.localtime(self._clock()))} {line}\n")
+        """A line in the attempt's log (the supervisor redirects stdout there). The time as vLLM writes it, with the day: a run
+        may take several, and `eagle3.runner.logtime` finds a place by it."""
+        sys.stdout.write(f"{time.strftime('%m-%d %H:%M:%S', time.localtime(self._clock()))} {line}\n")
         sys.stdout.flush()
 
 

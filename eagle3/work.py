@@ -276,8 +276,8 @@ def note(ctx: StageContext, result: dict[str, Any]) -> None:
     text = (
         f"\n## {result['run_id']} ({time.strftime('%Y-%m-%d %H:%M')})\n"
         f"{ctx.spec.size} of {ctx.spec.target.name} on {ctx.spec.machine}: {forked}{result['verdict_text']}\n"
-        f"Served acceptance length {served['accept_len']} over {served['drafts']} drafts on {served['prompts']} prompts; "
-        f"simulated (held-out) {val['accept_len']}; untrained position 0 {result['untrained']['acc_pos'][0]}. "
+        f"Served acceptance length {served['accept_len']:.2f} over {served['drafts']} drafts on {served['prompts']} prompts; "
+        f"simulated (held-out) {val['accept_len']:.2f}; untrained position 0 {result['untrained']['acc_pos'][0]:.1%}. "
         f"Wall {duration_label(result['wall_s'])}. {forecast.note_line(result['estimate'])}\n"
     )
     for place in (ctx.run_dir, ctx.run_dir.parent.parent):

@@ -383,7 +383,7 @@ class ConsoleApp(ReadinessNews, App[None]):
     def action_help(self) -> None:
         from tui.screens.help import HelpScreen
 
-        self.ask_once(HelpScreen())
+        self.ask_once(HelpScreen(str(getattr(self.screen, "HERE", ""))))
 
     def show_details(self) -> None:
         from tui.screens.details import DetailsScreen

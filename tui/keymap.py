@@ -89,11 +89,11 @@ KEYS: tuple[Key, ...] = (
     Key("m", "other_figure(1)", "Figure", "right plot: length, learning rate, gradient norm, tokens/s …", "run"),
     Key("M", "other_figure(-1)", "Figure", "right plot: the figure before", "run", False),
     Key("slash", "search", "Search", "search the whole log for a pattern", "logs"),
-    Key("n", "next_match(True)", "Next", "the next match", "logs"),
+    Key("n", "next_match(True)", "Next", "the next match", "logs", footer=False),
     Key("N", "next_match(False)", "Previous", "the match before", "logs", footer=False),
     Key("exclamation_mark", "errors", "Errors", "the errors of the log, the first one first", "logs"),
     Key("t", "time", "Time", "go to a time: 10:05, 2h (ago), 2026-11-30 10:05", "logs"),
-    Key("f", "follow", "Follow", "follow the end, or stay put", "logs"),
+    Key("f", "follow", "Follow", "follow the end, or stay put", "logs", footer=False),
     Key("w", "wrap", "Wrap", "fold long lines, or cut them", "logs"),
     Key("right_square_bracket", "other(1)", "Other log", "the next log: other attempts, servers", "logs"),
     Key("left_square_bracket", "other(-1)", "Other log", "the log before", "logs", footer=False),
@@ -109,7 +109,7 @@ KEYS: tuple[Key, ...] = (
     Key("ctrl+s", "save", "Save", "save what was written; what others wrote meanwhile stays", "notes"),
     Key("right_square_bracket,left_square_bracket", "other", "Run or workspace", "the other notes", "notes"),
     Key("C", "checkpoint", "Checkpoint", "save the training now, after the step under way", "run", False),
-    Key("P", "pause", "Pause", "hold the run, saved, with all that it holds; again: let it go on", "run", False),
+    Key("P", "pause", "Pause", "hold the run, saved, with all that it holds; again: let it go on", "run"),
     Key("D", "dump", "Stacks", "have every process of the run write its stack into the log", "run", False),
     Key("A", "all_rows", "All rows", "read every row of a picture that shows only some", "run", False),
     Key("V", "services", "Servers", "vLLM servers: unit or process, command line, environment, since when", "overview", False),
@@ -163,7 +163,7 @@ def key_label(keys: str) -> str:
         "question_mark": "?", "enter": "Enter", "escape": "Esc", "slash": "/", "exclamation_mark": "!",
         "right_square_bracket": "]", "left_square_bracket": "[", "plus": "+", "minus": "-",
         "less_than_sign": "<", "greater_than_sign": ">", "up": "↑", "down": "↓", "left": "←", "right": "→",
-        "pageup": "PgUp", "pagedown": "PgDn",
+        "pageup": "PgUp", "pagedown": "PgDn", "space": "Space", "home": "Home", "end": "End",
     }  # fmt: skip
     first = keys.split(",")[0]
     return names.get(first, first.replace("ctrl+", "Ctrl+"))

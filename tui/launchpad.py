@@ -46,6 +46,7 @@ def open_console(
         connector(host, local=local, python=python),
         host="this machine" if local else host,
         workspace=workspace,
+        worker_python=python or "",  # in the spec, or a report about another interpreter would be taken for this one's
         actor=getpass.getuser(),
         catalog=catalog.Catalog(catalog.default_path()),
         preload=preload,

@@ -71,6 +71,8 @@ class Reading:
     following: bool = True
     search: Search | None = None
     problem: str = ""
+    refused: str = ""
+    """Why the last search or time came to nothing. It stays until the next one: a poll brings a page each second."""
     asked: LogAsk | None = None
     """The question under way: one at a time, so that a slow link is not flooded."""
 
@@ -79,7 +81,7 @@ class Reading:
     def open(self, name: str) -> LogAsk:
         """Begin to read ``name`` at its end."""
         self.name, self.lines, self.start, self.end, self.size, self.at = name, [], 0, 0, 0, None
-        self.following, self.search, self.problem = True, None, ""
+        self.following, self.search, self.problem, self.refused = True, None, "", ""
         return self.to_end()
 
     def to_end(self) -> LogAsk:

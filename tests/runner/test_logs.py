@@ -125,6 +125,19 @@ def test_the_first_error_is_found_by_its_level(run_dir: Path) -> None:
     assert texts(page(run_dir, name, found["after"][0], after=1)) == ["Traceback (most recent call last):"]
 
 
+def test_the_workers_own_errors_and_warnings_are_found_by_their_level(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from eagle3.journal import Journal
+
+    journal = Journal(run_dir, 1)
+    journal.event("note", "A pack is too short.", level="warn")
+    journal.event("failed", "train: The loss was not a number.", level="error")
+    name = write(run_dir, capsys.readouterr().out.encode())
+    found = logs.log(run_dir, "search", {"name": name, "pattern": "level:error", "at": 0})
+    assert found["levels"] == {"error": 1, "warn": 1}
+    assert texts(page(run_dir, name, found["after"][0], after=1))[0].endswith("[error] train: The loss was not a number.")
+    assert logs.log(run_dir, "time", {"name": name, "text": "1h"}) == {"at": 0}
+
+
 def test_a_broken_pattern_is_refused_in_words(run_dir: Path) -> None:
     name = write(run_dir, b"a\n")
     with pytest.raises(VerbError, match=r"'a\(' is not a pattern") as caught:
@@ -152,7 +165,9 @@ def _clock(t: float, form: str) -> bytes:
     return time.strftime(form, time.localtime(t)).encode()
 
 
-@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S,123 INFO x", "INFO %m-%d %H:%M:%S [core.py:1] x"])
+@pytest.mark.parametrize(
+    "form", ["%Y-%m-%d %H:%M:%S,123 INFO x", "INFO %m-%d %H:%M:%S [core.py:1] x", "%m-%d %H:%M:%S train starts."]
+)
 def test_a_time_leads_to_the_first_line_not_older(run_dir: Path, form: str) -> None:
     newest = 1_764_496_800.0
     body = b"".join(_clock(newest - 600 + n, form) + b"\n  of which more\n" for n in range(600))

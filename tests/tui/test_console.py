@@ -52,6 +52,27 @@ async def test_help_lists_every_key(make_app: MakeApp, size: tuple[int, int]) ->
         await until(pilot, lambda: isinstance(pilot.app.screen, OverviewScreen), "Overview")
 
 
+async def test_help_begins_with_the_screen_it_was_opened_on_and_folds_beside_the_key(make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "no GPU")
+        await pilot.press("4", "question_mark")
+        screen = await until_seen(pilot, "Help", "stop the run: now, or after the next checkpoint")
+        assert "the machine: link, GPUs" not in screen
+        await pilot.press("escape", "1", "question_mark")
+        screen = await until_seen(pilot, "Help", "NOTES.md of the run and of the")
+        [line] = [line for line in screen.splitlines() if "workspace" in line and "every run" not in line]
+        assert line.index("workspace") == next(x for x in screen.splitlines() if "what was learnt" in x).index("what")
+
+
+@pytest.mark.parametrize("place", ["1", "2", "3", "4", "5", "6", "7"])
+async def test_help_and_the_way_out_are_in_sight_on_every_screen(container: FakeContainer, make_app: MakeApp, place: str) -> None:
+    write_run(container.root, "run-a", "failed")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "run-a")
+        await pilot.press(place, "escape" if place in "37" else "f15", place)
+        await until_seen(pilot, "? Help", "q Quit")
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_every_screen_is_a_key_away_and_back(container: FakeContainer, make_app: MakeApp, size: tuple[int, int]) -> None:
     write_run(container.root, "run-a")

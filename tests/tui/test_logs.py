@@ -182,6 +182,21 @@ async def test_other_logs_and_times_are_reached_by_a_key(container: FakeContaine
         assert "ready 59" not in screen
         await pilot.press("t", *"soon", "enter")
         await until_seen(pilot, "'soon' is not a time")
+        await pilot.press("G", "t", *"later", "enter")
+        await until_seen(pilot, "'later' is not a time")
+        with (run / "logs" / "server-plain.log").open("a") as file:
+            file.write("INFO 11-30 10:01:00 [x.py] one more\n")
+        await until_seen(pilot, "one more", "'later' is not a time")  # what came since does not wipe the answer away
+
+
+async def test_the_end_of_a_log_is_in_sight_however_long_its_lines_are(container: FakeContainer, make_app: MakeApp) -> None:
+    run = write_run(container.root, "run-a")
+    (run / RUN_LOG).write_text("".join(f"line {n} {'long ' * 40}\n" for n in range(40)) + "the last word\n")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("6")
+        screen = await until_seen(pilot, "line 39", "the last word", "follows")
+        assert "line 25" in screen and "…" in screen
 
 
 async def test_hostile_and_endless_lines_are_only_text(container: FakeContainer, make_app: MakeApp) -> None:

@@ -50,7 +50,9 @@ async def test_a_finished_run_shows_verdict_and_figures(
         assert "served" in screen and "simulated" in screen
         assert "s Stop" not in screen and "r Resume" not in screen
         await pilot.press("v")
-        await until_seen(pilot, "Details", "broken_below", "Where")
+        await until_seen(pilot, "Details", "broken_below")
+        await pilot.press("end")  # the folder's name may fold
+        await until_seen(pilot, "Events, newest first")
         await pilot.press("escape")
         await until_seen(pilot, "Stages")
 
@@ -309,3 +311,27 @@ async def test_a_stop_that_waits_for_the_checkpoint_stays_in_sight(container: Fa
     write_run(container.root, "run-a", stop_mode="after-checkpoint", stop_by="ann")
     async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
         await until_seen(pilot, "● running", "■ stopping after the next checkpoint, asked by ann")
+
+
+async def test_a_key_that_the_state_does_not_allow_says_why(container: FakeContainer, make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24), notifications=True) as pilot:
+        await until_seen(pilot, "no GPU")
+        await pilot.press("4", "s")
+        await until_seen(pilot, "No run is open; press 5")
+    write_run(container.root, "run-a", "finished")
+    async with make_app(run_id="run-a").run_test(size=(80, 24), notifications=True) as pilot:
+        await until_seen(pilot, "✓ finished")
+        await pilot.press("P")
+        await until_seen(pilot, "run-a has ended (finished)")
+        await pilot.press("r")
+        await until_seen(pilot, "run-a is finished; only a")
+
+
+def test_a_pause_that_is_asked_for_is_told_until_the_run_holds() -> None:
+    view = RunView("run-a")
+    asked = RunSummary(
+        run_id="run-a", state="running", state_text="pausing after the work under way", attempt=1, paused_at=NOW, paused_by="bob"
+    )
+    view.take(News(asked), NOW)
+    lines = [line.plain for line in headline(view, NOW, stale=False)]
+    assert "■ pausing after the work under way, asked by bob; P lets it go on" in lines

@@ -102,6 +102,10 @@ async def test_ascii_is_only_ascii_plots_included(container: FakeContainer, make
         await until(pilot, lambda: "* running" in painted(pilot.app), "the state")
         text = painted(pilot.app)
         assert text.isascii() and "loss" in text and "Stages" in text
+        await pilot.press("question_mark")
+        await until(pilot, lambda: "Esc closes" in painted(pilot.app), "the help")
+        rows = [row for row in painted(pilot.app).splitlines() if row.endswith("|") and "Help" not in row]
+        assert rows and not [row for row in rows if "?" in row and "these keys" not in row]  # the scroll bar's ends too
 
 
 def painted(app: object) -> str:

@@ -203,3 +203,18 @@ def test_a_target_of_ones_own_is_never_fetched(tmp_path: Path, change: dict[str,
     ctx.model_dir = tmp_path / "absent"
     work.bring_target(ctx)
     assert not (tmp_path / "events.jsonl").exists()
+
+
+def test_the_note_of_a_run_gives_figures_as_one_reads_them(tmp_path: Path) -> None:
+    run_dir = tmp_path / "runs" / "r"
+    run_dir.mkdir(parents=True)
+    work.note(
+        context(run_dir),
+        {
+            "run_id": "r", "verdict_text": "Useful.", "wall_s": 61.0, "estimate": {}, "val": {"accept_len": 1.2838645418326693},
+            "served": {"accept_len": 1.2683, "drafts": 1338, "prompts": 20}, "untrained": {"acc_pos": [0.005478087649402391]},
+        },
+    )  # fmt: skip
+    words = (run_dir / "NOTES.md").read_text()
+    assert "length 1.27 over 1338 drafts on 20 prompts; simulated (held-out) 1.28; untrained position 0 0.5%." in words
+    assert (tmp_path / "NOTES.md").read_text() == words

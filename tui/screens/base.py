@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -71,6 +72,20 @@ class ConsoleScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         self.refresh_known()
+
+    def why_not(self, action: str) -> str:
+        """One sentence on why the key of ``action`` does nothing now; empty where it need not be said."""
+        return ""
+
+    def on_key(self, event: events.Key) -> None:
+        """A key that the state does not allow says why: silence looks like a key that is broken."""
+        for key in keys_of(self.HERE):
+            if (
+                event.key in key.keys.split(",")
+                and self.check_action(key.action, ()) is False
+                and (why := self.why_not(key.action))
+            ):
+                self.console_app.tell(why, "warning")
 
     def on_title_bar_picked(self, message: TitleBar.Picked) -> None:
         message.stop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -24,7 +26,7 @@ PLACES = (
     ("logs", "Logs"),
     ("notes", "Notes"),
 )
-
+KEY_COLUMNS = 8
 
 MEANINGS = {
     "starting": "launched, and not heard of yet",
@@ -45,36 +47,59 @@ LEGEND = (
 )
 
 
-def help_text() -> Text:
-    """The keys by place, then the plots and the states."""
+def places(here: str) -> list[tuple[str, str]]:
+    """The places in the order of help: the screen that it was opened on comes first."""
+    return sorted(PLACES, key=lambda place: place[0] != here)
+
+
+def help_text(here: str = "", width: int = 1000) -> Text:
+    """The keys by place, then the plots and the states. What is longer than ``width`` columns goes on under its own words."""
     text = Text()
-    for where, title in PLACES:
+    for where, title in places(here):
         text.append(f"{title}\n", f"bold {TEXT}")
         for key in keys_of(where):
-            text.append(f"  {key_label(key.keys):<8}", ACCENT)
-            text.append(f"{key.help}\n", MUTED)
+            text.append(f"  {key_label(key.keys):<{KEY_COLUMNS}}", ACCENT)
+            _hung(text, key.help, 2 + KEY_COLUMNS, width)
         text.append("\n")
     text.append("Plots\n", f"bold {TEXT}")
     for line in LEGEND:
-        text.append(f"  {line}\n", MUTED)
+        text.append("  ")
+        _hung(text, line, 2, width)
     text.append("\nStates of a run\n", f"bold {TEXT}")
     for state, (symbol, _) in STATE_WORDS.items():
         text.append(f"  {symbol} ", STATE_COLOURS[state])
         text.append(f"{state:<13}", TEXT)
-        text.append(f"{MEANINGS.get(state, '')}\n", MUTED)
+        _hung(text, MEANINGS.get(state, ""), 17, width)
     text.append("\nA box that is dim says how old its values are. Runs go on when the console is closed.", MUTED)
     return text
 
 
+def _hung(text: Text, words: str, indent: int, width: int) -> None:
+    """Add ``words`` that begin at the column ``indent``, folded so that they stay right of it."""
+    lines = textwrap.wrap(words, max(20, width - indent)) or [""]
+    text.append(("\n" + " " * indent).join(lines) + "\n", MUTED)
+
+
 class HelpScreen(ModalScreen[None]):
     BINDINGS = [Binding("escape,question_mark,q", "dismiss", "Close")]  # noqa: RUF012 - Textual's spelling
+
+    def __init__(self, here: str = "") -> None:
+        super().__init__()
+        self._here = here
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog", classes="tall") as dialog:
             dialog.border_title = "Help"
             dialog.border_subtitle = "Esc closes"
             with VerticalScroll():
-                yield Static(help_text())
+                yield Static(help_text(self._here), id="help")
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fold)
+
+    def _fold(self) -> None:
+        words = self.query_one("#help", Static)
+        words.update(help_text(self._here, words.content_size.width))
 
     async def action_dismiss(self, result: None = None) -> None:
         self.dismiss(result)

@@ -24,6 +24,8 @@ PROMPTS = {
 }
 NOTHING = "No run is open.  Press 5 to choose one, or p to launch the pilot."
 POLL_S = 1.0
+QUESTIONS = ("search", "time")
+"""What a person asks of a log; pages come by themselves."""
 
 
 def where_line(reading: Reading) -> Text:
@@ -42,8 +44,8 @@ def where_line(reading: Reading) -> Text:
 def found_line(reading: Reading) -> Text:
     """What the search found, or what went wrong."""
     line = Text(no_wrap=True, overflow="ellipsis")
-    if reading.problem:
-        return line.append(clean_line(reading.problem), BAD)
+    if problem := reading.problem or reading.refused:
+        return line.append(clean_line(problem), BAD)
     if reading.asked is not None and reading.asked.op == "search":
         return line.append("Searching the whole log …", MUTED)
     if (found := reading.search) is None:
@@ -54,8 +56,10 @@ def found_line(reading: Reading) -> Text:
     else:
         line.append(f"{clean_line(what, 60)}: ", TEXT)
         line.append(f"{count_label(found.position) if found.position else '?'} of {count_label(found.total)}", ACCENT)
-    levels = [f"{count_label(count)} {name}" for name, count in found.levels.items()]
-    return line.append(f"   the log has {' and '.join(levels)} lines", MUTED) if levels else line
+        line.append("  n N walk" if found.total > 1 else "", MUTED)
+    levels = [f"{count_label(count)} {name}" for name, count in found.levels.items() if found.pattern != f"level:{name}"]
+    line.append(f"   lines by level: {', '.join(levels)}" if levels else "", MUTED)
+    return line.append("   ] reads the next log", MUTED) if not found.total and len(reading.files) > 1 else line
 
 
 class LogsScreen(ConsoleScreen):
@@ -94,6 +98,8 @@ class LogsScreen(ConsoleScreen):
     def _ask(self, ask: LogAsk | None) -> None:
         if ask is not None and (reading := self.console_app.console_state.reading):
             reading.asked = ask
+            if ask.op in QUESTIONS:
+                reading.refused = ""
             self.console_app.session.read_log(reading.run_id, ask)
 
     def _poll(self) -> None:
@@ -136,7 +142,11 @@ class LogsScreen(ConsoleScreen):
     def failed(self, message: messages.LogFailed) -> None:
         reading = self.console_app.console_state.reading
         if reading is not None and message.ask == reading.asked:
-            reading.asked, reading.problem = None, message.text
+            reading.asked = None
+            if message.ask.op in QUESTIONS:
+                reading.refused = message.text
+            else:
+                reading.problem = message.text
             self.refresh_known()
 
     def _go_to(self, at: int) -> None:

@@ -179,6 +179,11 @@ class ReadinessScreen(ConsoleScreen):
             return row is not None and row.check is not None and row.check.action is not None
         return True
 
+    def why_not(self, action: str) -> str:
+        if action == "mend":
+            return "There is no remedy here that the console can carry out; Enter shows what to do."
+        return "A deep check is under way; s stops it." if action == "deep" else "No deep check is under way."
+
     def step_back(self) -> bool:
         """Out of a check that is read in full, or out of the fields."""
         zoomed = self.has_class("zoomed")

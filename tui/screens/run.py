@@ -214,6 +214,16 @@ class RunScreen(ConsoleScreen):
             return view is not None
         return True
 
+    def why_not(self, action: str) -> str:
+        view = self.console_app.console_state.open_run
+        if view is None:
+            return "No run is open; press 5 to choose one."
+        if view.summary is None:
+            return f"Nothing is known of {view.run_id} yet."
+        if action == "resume":
+            return f"{view.run_id} is {view.state}; only a stopped, failed or lost run can be resumed."
+        return f"{view.run_id} has ended ({view.state}); this key is for a run that lives."
+
     def action_stop(self) -> None:
         self.console_app.launching.stop()
 

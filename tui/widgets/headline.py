@@ -10,6 +10,7 @@ from textual.widget import Widget
 
 from eagle3.core.records import Result
 from tui.formats import STATE_WORDS, age_label, clean_line, number_label, one_line
+from tui.keymap import key_of
 from tui.state import RunView
 from tui.themes.palette import BAD, GOOD, MUTED, STATE_COLOURS, TEXT, WARN
 
@@ -108,6 +109,9 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200, link_prob
     elif not view.ended and run.stop_mode:
         by = f", asked by {clean_line(run.stop_by, 40)}" if run.stop_by else ""
         lines.append(Text(f"■ stopping {'now' if run.stop_mode == 'now' else 'after the next checkpoint'}{by}", WARN))
+    elif not view.ended and run.paused_at is not None and run.state_text.startswith("pausing"):
+        by = f", asked by {clean_line(run.paused_by, 40)}" if run.paused_by else ""
+        lines.append(Text(f"■ {one_line(run.state_text)}{by}; {key_of('run', 'pause')} lets it go on", WARN))
     if view.result is not None and view.state == "finished":
         verdict = one_line(view.result.verdict_text) or one_line(view.result.verdict)
         if figures := figures_line(view.result, width - 9):

@@ -16,8 +16,8 @@ from tui.themes.palette import ACCENT, BAD, MUTED, TEXT, WARN
 
 LINE_CHARS = 2000
 _LEVELS = (
-    (re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\bTraceback \(most recent|^[A-Za-z_.]*(?:Error|Exception)\b:"), BAD),
-    (re.compile(r"\bWARN(?:ING)?\b|\b[A-Za-z]*Warning: "), WARN),
+    (re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\[error\]|\bTraceback \(most recent|^[A-Za-z_.]*(?:Error|Exception)\b:"), BAD),
+    (re.compile(r"\bWARN(?:ING)?\b|\[warn\]|\b[A-Za-z]*Warning: "), WARN),
 )
 SIDEWAYS = 20
 
@@ -96,7 +96,9 @@ class LogPager(Widget, can_focus=True):
             if self.wrap:
                 rows += text.wrap(self.app.console, width, no_wrap=False, overflow="fold") or [text]
             else:
-                rows.append(text[self.left : self.left + width] if self.left else text)
+                row = text[self.left :] if self.left else text
+                row.truncate(width, overflow="ellipsis")  # a row that the terminal folded would push the last lines out of sight
+                rows.append(row)
         if self.wrap and reading.following:
             rows = rows[-self.height :]
         text = Text("\n", no_wrap=True, overflow="ellipsis").join(rows[: self.height])
