@@ -133,7 +133,7 @@ async def test_cuts_while_a_run_is_launched_and_stopped_give_one_start_and_one_e
         await until(lambda run_dir=run_dir: (run_dir / "metrics.jsonl").exists(), f"rows ({cell})")  # type: ignore[misc]
         assert (ack["attempt"], attempts(run_dir), starts(run_dir)) == (1, ["1"], 1), cell
 
-        stop = Cell(draw, "stop", cell.direction, cell.byte // 4)
+        stop = Cell(draw, "stop", cell.direction, cell.byte // 6)  # a stop is a shorter message than a launch
         happened = proxy.cut(stop.direction, stop.byte)
         await container.stop(run_id, actor="grace")
         assert happened.is_set(), stop
