@@ -73,6 +73,10 @@ def main(argv: Optional[List[str]] = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     if options.command == "serve":
+        if options.packed:  # a console's helper: its first probe comes with the greeting
+            from eagle3.runner import gpu
+
+            gpu.ask_ahead()
         from eagle3.runner import serve
 
         return serve.main(options.marker, options.packed)

@@ -10,14 +10,19 @@ import contextlib
 import json
 import shutil
 import subprocess
+import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from eagle3.runner import detach, own_children
 from eagle3.runner.nvml import answer as _answer
 
 DEADLINE_S = 6.0
 MIB = 1 << 20
+
+AHEAD_S = 5.0
+"""An answer that was asked for ahead is of use for so long."""
+_ahead: List[Tuple[float, "subprocess.Popen[bytes]"]] = []
 
 _SMI_FIELDS = "index,name,uuid,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,driver_version"
 
@@ -40,10 +45,36 @@ def has_devices() -> bool:
     return Path("/proc/driver/nvidia/version").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def run_child(command: List[str], deadline_s: float) -> "subprocess.CompletedProcess[bytes]":
-    """As subprocess.run, but it gives a child in D state up instead of waiting for it for ever."""
+def ask_ahead() -> None:
+    """Begin to ask NVML before anybody asks us: a helper's first question comes with its greeting, and the start of a child
+    is most of the answer's time. Costs nothing where it cannot be done."""
+    with contextlib.suppress(OSError):  # the question itself will say it
+        _ahead.append((time.monotonic(), _started(detach.own_command("nvml", site=True))))
+
+
+def _started(command: List[str]) -> "subprocess.Popen[bytes]":
     # A supervisor asks too, and its questions are no processes of the run.
-    child = own_children.start(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return own_children.start(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def _asked_ahead() -> Optional["subprocess.Popen[bytes]"]:
+    """The child that was started ahead, once, while its answer is fresh."""
+    if not _ahead:
+        return None
+    begun, child = _ahead.pop()
+    if time.monotonic() - begun < AHEAD_S:
+        return child
+    child.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):  # in the kernel's hands
+        child.communicate(timeout=0.1)
+    return None
+
+
+def run_child(
+    command: List[str], deadline_s: float, child: Optional["subprocess.Popen[bytes]"] = None
+) -> "subprocess.CompletedProcess[bytes]":
+    """As subprocess.run, but it gives a child in D state up instead of waiting for it for ever. ``child``: it runs already."""
+    child = child or _started(command)
     try:
         out, err = child.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
@@ -56,7 +87,7 @@ def run_child(command: List[str], deadline_s: float) -> "subprocess.CompletedPro
 
 def _ask_child(deadline_s: float) -> Dict[str, Any]:
     try:
-        done = run_child(detach.own_command("nvml", site=True), deadline_s)
+        done = run_child(detach.own_command("nvml", site=True), deadline_s, _asked_ahead())
         found = json.loads(done.stdout.decode("utf-8", "replace"))
     except subprocess.TimeoutExpired:
         return _answer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -117,3 +118,17 @@ def test_a_gpu_in_somebodys_hands_is_a_reason_not_to_start(tmp_path: Path, monke
     finally:
         holder.kill()
         holder.wait()
+
+
+def test_an_answer_asked_for_ahead_is_taken_once_and_only_while_it_is_fresh() -> None:
+    gpu.ask_ahead()
+    child = gpu._asked_ahead()
+    assert child is not None
+    done = gpu.run_child([], 60.0, child)
+    assert json.loads(done.stdout)["status"] in {"ok", "none", "unknown"}
+    assert gpu._asked_ahead() is None
+    gpu.ask_ahead()
+    begun, late = gpu._ahead.pop()
+    gpu._ahead.append((begun - 2 * gpu.AHEAD_S, late))
+    assert gpu._asked_ahead() is None
+    wait_for(lambda: late.poll() is not None)
