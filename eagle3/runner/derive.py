@@ -118,7 +118,8 @@ def _not_started(facts: Facts) -> Tuple[str, str]:
     since = facts.starting.get("t") or facts.claimed_t
     if since is None:
         return "unknown", "never started; launch it again"
-    if facts.starter_here and 0 <= facts.now - since < START_DEADLINE_S:
+    # A claim made after ``now`` was read lies a moment ahead of it.
+    if facts.starter_here and abs(facts.now - since) < START_DEADLINE_S:
         return "starting", "starting"
     return "unknown", "never started: its start was interrupted; launch it again"
 
