@@ -203,7 +203,7 @@ def test_a_canary_that_is_told_to_end_takes_its_server_with_it(tmp_path: Path) -
         canary.communicate()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(420)
 def test_a_real_server_passes_the_canary_and_the_disk_is_as_it_was(alone: None, tmp_path: Path) -> None:
     workspace = tmp_path / "ws"

@@ -13,7 +13,7 @@ NEAR_TIE = 0.5
 """Logits that a second place may lie behind the best where states were rounded to half precision."""
 LEAST_SPREAD = 1e-6
 
-_PROOF = "real here: a passing canary on a real server (slow); states spoilt in this way are measured by the same code and fail"
+_PROOF = "real here: a passing canary on a real server (make test-long); states spoilt in this way are measured by the same code and fail"
 
 
 def _section(facts: Facts) -> tuple[Mapping[str, Any], Finding | None]:
@@ -31,7 +31,7 @@ def _section(facts: Facts) -> tuple[Mapping[str, Any], Finding | None]:
     "extraction.server", title="A server of the run's own extracts",
     why="Everything else may be well and the engine still dies at the first request for states.",
     catches="the example connector that opens CUDA streams on a CPU, after /health was well (met here); a cache too large",
-    proof="real here: a server that dies while loading, and a real one (slow)",
+    proof="real here: a server that dies while loading, and a real one (make test-long)",
     needs=("deep.canary",), deep=True,
 )  # fmt: skip
 def server(facts: Facts, context: Context) -> Iterable[Finding]:
@@ -210,7 +210,7 @@ def _heads(answers: list[Mapping[str, Any]], dtype: str) -> Iterator[Finding]:
     "extraction.leftovers", title="The canary leaves nothing behind",
     why="Each probe of an extraction server leaves a file and a lock; what a check leaves would fill the disk.",
     catches="states and lock files left by probes (met here); a server that outlives the check (vllm#55510)",
-    proof="real here: the disk before and after a real canary (slow)", needs=("deep.canary",), deep=True,
+    proof="real here: the disk before and after a real canary (make test-long)", needs=("deep.canary",), deep=True,
 )  # fmt: skip
 def leftovers(facts: Facts, context: Context) -> Iterable[Finding]:
     """What lay there when the server was gone, and whether the folder could be removed."""
