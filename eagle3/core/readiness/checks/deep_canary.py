@@ -13,7 +13,9 @@ NEAR_TIE = 0.5
 """Logits that a second place may lie behind the best where states were rounded to half precision."""
 LEAST_SPREAD = 1e-6
 
-_PROOF = "real here: a passing canary on a real server (make test-long); states spoilt in this way are measured by the same code and fail"
+_PROOF = (
+    "real here: a passing canary on a real server (make test-long); states spoilt this way are measured by the same code and fail"
+)
 
 
 def _section(facts: Facts) -> tuple[Mapping[str, Any], Finding | None]:
