@@ -225,7 +225,8 @@ async def test_a_launch_asked_for_before_the_host_was_ever_reached_waits_for_it(
 async def test_a_second_operator_sees_who_watches_which_run(reach: dict[str, Any], opened: Open, spec: RunSpec) -> None:
     first, second = await opened(**reach), await opened(**reach)
     ack = await first.launch(spec, "first", actor="ada")
-    following = asyncio.create_task(gather(first, "first", []))
+    news: list[RunNews] = []
+    following = asyncio.create_task(gather(first, "first", news))
 
     async def watched() -> bool:
         return {(w.actor, w.watching) for w in (await second.probe()).watchers} >= {(getpass.getuser(), "first")}
@@ -237,7 +238,8 @@ async def test_a_second_operator_sees_who_watches_which_run(reach: dict[str, Any
     assert ("created", "ada") in {(h.kind, h.actor) for h in happened.happenings}
     assert (await second.control("first", "checkpoint", "bob"))["action"] == "checkpoint"
     assert {service.kind for service in (await second.services()).services} <= {"unit", "process"}
+    await until(lambda: len(steps(news)) >= 3, "three rows")
     rows = [row.step for piece in [piece async for piece in second.complete("first")] for row in piece.rows]
-    assert rows == list(range(1, len(rows) + 1)) and rows
+    assert rows == list(range(1, len(rows) + 1)) and len(rows) >= 3
     (Path(ack["run_dir"]) / "finish").touch()
     await asyncio.wait_for(following, 60)
