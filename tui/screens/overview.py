@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -77,7 +79,7 @@ class OverviewScreen(RunsListScreen):
         probe = console.probe.value
         line = notice(console, now)
         if not line.plain and probe is not None:
-            others = also_here(probe, self.console_app.session.actor)
+            others = also_here(probe, self.console_app.session.actor or getpass.getuser())
             room = self.size.width - 4 - (len(others) + 3 if others else 0)
             line = Text(fit(host_words(probe.host), room), MUTED)
             line.append(f" · {others}" if others else "", ACCENT)
