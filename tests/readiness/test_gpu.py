@@ -30,7 +30,7 @@ ILL = [
     ("gpu.ecc", "uncorrected 3 2", "2 uncorrected errors", "fail", "gpu.ecc:3"),
     ("gpu.ecc", "remap 5 1", "wait for a reset", "warn", "gpu.ecc:5"),
     ("gpu.ecc", "remap 6 2", "could not be remapped", "fail", "gpu.ecc:6"),
-    ("gpu.throttle", "throttle 2 72", "heat (hardware)", "warn", "gpu.throttle:2"),
+    ("gpu.throttle", "throttle 2 72", "too hot (hardware slowdown)", "warn", "gpu.throttle:2"),
     ("gpu.power", "default-power 1 2200", "limit 1100 W of 2200 W", "warn", "gpu.power:1"),
     ("gpu.mode", "mode 4 3", "exclusive process", "warn", "gpu.mode:4"),
     ("gpu.mode", "mode 2 2", "prohibited", "fail", "gpu.mode:2"),

@@ -84,7 +84,7 @@ def test_the_last_minutes_of_a_gpu_are_one_column_a_probe() -> None:
     assert history.spark(0, 5) == "   ▄█"
     assert history.spark(9, 3) == "   "
     gpu = Gpu(index=0, utilization_pct=100, memory_total_bytes=80 * GIB, memory_used_bytes=GIB,
-              processes=[{"pid": 12, "memory_bytes": GIB, "run_id": "run-a"}])  # fmt: skip
+              processes=[{"pid": 12, "used_bytes": GIB, "run_id": "run-a"}])  # fmt: skip
     words = gpu_text(GpuReport(status="ok", gpus=[gpu]), 90, history, roomy=True).plain
     assert "100%           ▄█" in words and "run-a 1.0 GiB" in words
 

@@ -57,7 +57,7 @@ def holders(gpu: Gpu, width: int) -> list[Text]:
     found = []
     for process in gpu.processes[:4]:
         who = clean_line(str(process.get("run_id") or process.get("name") or f"pid {process.get('pid', '?')}"), 40)
-        used = process.get("memory_bytes")
+        used = process.get("used_bytes")
         found.append(f"{who} {bytes_label(used)}" if isinstance(used, int | float) else who)
     return [quiet(fit("    " + ", ".join(found), width))] if found else []
 

@@ -1,4 +1,4 @@
-"""What a readiness sweep asks NVML beyond the overview: errors, throttling, power, modes, and how the cards are joined.
+"""What a readiness sweep asks NVML beyond ``runner.nvml``: modes, the usual power limit, and how the cards are joined.
 
 Runs in the child that may be killed. Every question may go unanswered (an old driver, a consumer card): then it is null.
 """
@@ -10,15 +10,6 @@ import sys
 from typing import Any, Callable, Dict, List, Optional
 
 Ask = Callable[..., Any]
-
-THROTTLES = {
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x20: "heat (software)",
-    0x40: "heat (hardware)",
-    0x80: "power brake",
-}
-"""Bits of NVML's clock reasons (nvml.h) that mean lost speed; idle, display and user-set clocks are left out."""
 
 PATHS = {0: "same board", 10: "one PCIe switch", 20: "several PCIe switches", 30: "PCIe host bridge", 40: "same NUMA node",
          50: "across NUMA nodes"}  # fmt: skip
@@ -70,23 +61,13 @@ def _card(nvml: Any, ask: Ask, handle: Any) -> Dict[str, Any]:
         call = getattr(nvml, name, None)  # an older pynvml lacks newer functions
         return None if call is None else ask(call, handle, *arguments)
 
-    reasons = optional("nvmlDeviceGetCurrentClocksThrottleReasons")
-    if reasons is None:
-        reasons = optional("nvmlDeviceGetCurrentClocksEventReasons")
     ecc = optional("nvmlDeviceGetEccMode")
-    rows = optional("nvmlDeviceGetRemappedRows")
-    limit, usual = optional("nvmlDeviceGetEnforcedPowerLimit"), optional("nvmlDeviceGetPowerManagementDefaultLimit")
+    usual = optional("nvmlDeviceGetPowerManagementDefaultLimit")
     mig = optional("nvmlDeviceGetMigMode")
     capability = optional("nvmlDeviceGetCudaComputeCapability")
     mode = optional("nvmlDeviceGetComputeMode")
     return {
         "ecc_on": None if ecc is None else bool(ecc[0]),
-        # Since the last reset of the driver, and uncorrected: a corrected one costs nothing.
-        "ecc_uncorrected": optional("nvmlDeviceGetTotalEccErrors", 1, 0),
-        "remap_pending": None if rows is None else bool(rows[2]),
-        "remap_failed": None if rows is None else bool(rows[3]),
-        "throttle": None if reasons is None else [word for bit, word in THROTTLES.items() if reasons & bit],
-        "power_limit_w": None if limit is None else limit / 1000,
         "power_default_w": None if usual is None else usual / 1000,
         "mig": None if mig is None else bool(mig[0]),
         "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
