@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 from eagle3.runner import preflight
 from eagle3.runner.errors import VerbError
 from tests.runner.support import ROOT
+from tests.support.tmpfs import on_tmpfs
 
 PRELUDE = """
 import json, os, sys, time
@@ -41,41 +40,29 @@ def refused(**more):
 """
 
 
-def on_tmpfs(tmp_path: Path, options: str, script: str, remount: str = "") -> dict[str, Any]:
-    """What ``script`` prints, run with a tmpfs of its own in a mount namespace of its own. Skips, which CI counts as a
-    failure, where this user may not mount one."""
+def on_disk(tmp_path: Path, options: str, script: str, *, read_only: bool = False) -> dict[str, Any]:
+    """What ``script`` prints, run with a tmpfs of its own."""
     disk = tmp_path / "disk"
-    disk.mkdir()
-    unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
-    mount = f"mount -t tmpfs -o {options} tmpfs {disk}"
-    if subprocess.run([*unshare, "sh", "-c", mount], capture_output=True).returncode != 0:
-        pytest.skip("this user may not mount a tmpfs, so a full disk cannot be made")
-    command = f'{mount} && {remount or "true"} && exec "$0" -c "$1" {disk}'
-    child = subprocess.run(
-        [*unshare, "sh", "-c", command, sys.executable, PRELUDE + script],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        timeout=90,
-    )
-    assert child.returncode == 0
+    command = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-c", PRELUDE + script, str(disk)]
+    child = on_tmpfs(disk, options, command, read_only=read_only)
+    assert child.returncode == 0, child.stderr.decode()
     found: dict[str, Any] = json.loads(child.stdout)
     return found
 
 
 @pytest.mark.parametrize(("options", "words"), [("size=2m", "is full"), ("size=32m,nr_inodes=20", "free inodes")])
 def test_a_launch_on_a_full_disk_is_refused_and_leaves_nothing(tmp_path: Path, options: str, words: str) -> None:
-    found = on_tmpfs(tmp_path, options, "print(json.dumps(refused()))")
+    found = on_disk(tmp_path, options, "print(json.dumps(refused()))")
     assert found["code"] == "disk" and words in found["text"] and found["remedy"] and found["left"] == []
 
 
 def test_a_disk_that_fills_while_the_run_is_made_leaves_nothing(tmp_path: Path) -> None:
-    found = on_tmpfs(tmp_path, "size=12m", "print(json.dumps(refused(spec='#' * (16 << 20))))")
+    found = on_disk(tmp_path, "size=12m", "print(json.dumps(refused(spec='#' * (16 << 20))))")
     assert found["code"] == "disk" and "disk is full" in found["text"] and found["left"] in ([], ["ws"])
 
 
 def test_a_read_only_workspace_is_refused(tmp_path: Path) -> None:
-    found = on_tmpfs(tmp_path, "size=32m", "print(json.dumps(refused()))", remount=f"mount -o remount,ro {tmp_path / 'disk'}")
+    found = on_disk(tmp_path, "size=32m", "print(json.dumps(refused()))", read_only=True)
     assert found["code"] == "disk" and "read-only" in found["text"] and found["left"] == []
 
 
@@ -96,7 +83,7 @@ print(json.dumps({"ended": ended, "error": error, "state": state.summary(run_dir
                   "kept": "argv" in rundir.read_object(run_dir / "launch.json"), "left": [p.name for p in run_dir.iterdir()]}))
 end_everything(disk / "ws")
 """
-    found = on_tmpfs(tmp_path, "size=32m", script)
+    found = on_disk(tmp_path, "size=32m", script)
     assert (found["ended"]["code"], found["ended"]["signal"], found["state"]) == (3, None, "failed")
     assert found["error"] == "No space left on device" and found["kept"]
     assert not [name for name in found["left"] if name.endswith(".tmp")]
@@ -111,7 +98,7 @@ ended = wait_end(run_dir)
 print(json.dumps({"ended": ended, "answer": answer}))
 end_everything(disk / "ws")
 """
-    found = on_tmpfs(tmp_path, "size=32m", script)
+    found = on_disk(tmp_path, "size=32m", script)
     assert found["ended"]["stopped"] and found["ended"]["signal"] == 15
 
 
