@@ -115,6 +115,9 @@ class FakeVllm:
         if self.dead:
             raise StageError(self.dead)
 
+    def limit(self) -> None:
+        return
+
     def counters(self) -> Mapping[str, Any]:
         return parse_counters(httpx.get(f"{self.base_url}/metrics", trust_env=False).text)
 

@@ -98,7 +98,7 @@ def test_a_resume_asks_only_for_what_is_missing_even_after_a_torn_row(tmp_path: 
     assert finish(ctx)["prompts"] == 9
 
 
-@pytest.mark.parametrize("change", [{"regenerate__temperature": 0.5}, {"regenerate__max_new_tokens": 7}])
+@pytest.mark.parametrize("change", [{"regenerate__temperature": 0.5}, {"regenerate__max_new_tokens": 17}])
 def test_answers_of_other_settings_are_not_reused(tmp_path: Path, change: dict[str, Any]) -> None:
     ask(prepared(tmp_path))
     assert len(ask(prepared(tmp_path, **change)).requests) == 9
@@ -210,8 +210,8 @@ def test_an_answer_that_is_no_json_is_asked_for_again(tmp_path: Path) -> None:
 
 def test_a_server_that_answers_in_repeated_tokens_ends_the_stage(tmp_path: Path) -> None:
     ctx = prepared(tmp_path)
-    ask(ctx, lambda number, body: answer(body, "!" * 30))
     with pytest.raises(StageError, match="are runs of repeated tokens"):
-        finish(ctx)
+        ask(ctx, lambda number, body: answer(body, "!" * 30))
+    assert len(rows(tmp_path, "data/answers.part.jsonl")) == 1 + 8, "it does not wait for the other answers"
     (event,) = [row for row in rows(tmp_path, "events.jsonl") if row["kind"] == "guard-repeated-tokens"]
     assert event["guard"]["threshold"] == 0.1 and event["guard"]["counts"]["answers"] >= 8

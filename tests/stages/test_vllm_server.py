@@ -12,8 +12,9 @@ import psutil
 import pytest
 
 from eagle3.engines.cpu import cpu_environment, usable_cores
+from eagle3.engines.ports import claim_port
 from eagle3.engines.prometheus import parse_counters
-from eagle3.engines.vllm_server import VllmServer, _claim_port
+from eagle3.engines.vllm_server import VllmServer
 from eagle3.stages.context import StageContext, StageError, Stopped
 from tests.stages.fake_vllm import as_interpreter
 from tests.stages.runs import context
@@ -90,7 +91,7 @@ def test_a_server_that_dies_while_loading_is_an_error_with_its_own_last_words(ct
 async def test_a_servers_children_go_with_it_even_when_they_ignore_the_polite_way(
     ctx: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eagle3.engines.vllm_server._TERM_GRACE_S", 0.3)
+    monkeypatch.setattr("eagle3.engines.process_tree._TERM_GRACE_S", 0.3)
     note = ctx.run_dir / "child"
     with_program(
         ctx,
@@ -239,7 +240,7 @@ def test_a_port_of_a_run_that_is_still_loading_is_busy_although_nobody_listens_o
         port = int(server.base_url.rpartition(":")[2])
     beside = context(tmp_path / "beside", server__port=port)
     beside.server_python = ctx.server_python
-    claimed, claim = _claim_port(port)
+    claimed, claim = claim_port(port)
     assert claimed == port
     with (
         claim,
