@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from eagle3.core import guards
@@ -115,6 +115,12 @@ class Answers:
         append_row(self.path, row)
         self._by_key[row["key"]] = row
 
+    def forget(self, keys: Collection[str]) -> None:
+        """Take answers back, on disk too."""
+        kept = [row for row in read_whole_rows(self.path) if row.get("key") not in keys]
+        write_rows(self.path, kept)
+        self._by_key = {row["key"]: row for row in kept if "key" in row}
+
     def tokens(self, prompts: Sequence[Row]) -> int:
         """Tokens of the answers to these prompts."""
         return sum(len(turn["answer_ids"]) for prompt in prompts for turn in self.of(prompt).get("turns", []))
@@ -136,7 +142,7 @@ async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], 
     tokens says that the server answers rubbish."""
     settings = ctx.spec.regenerate
     progress = _Progress(ctx, len(prompts))
-    shares: list[float] = []
+    rubbish = _Rubbish(ctx, server, answers)
 
     async with Completions(server.base_url, timeout_s=settings.request_timeout_s) as client:
 
@@ -150,8 +156,7 @@ async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], 
                 messages.append({"role": "assistant", "content": content})
                 turns.append(turn)
             answers.add(prompt, {"messages": messages, "turns": [turn.as_row() for turn in turns]})
-            shares.append(max(samples.repeated_share(turn.answer_ids) for turn in turns))
-            _end_rubbish(ctx, server, shares)
+            rubbish.take(prompt, turns)
             progress.add(sum(len(turn.answer_ids) for turn in turns))
 
         failures = await run_bounded(
@@ -209,16 +214,36 @@ def _read_reply(server: Server, reply: dict[str, Any], most: int) -> tuple[str, 
     return content, Turn(list(prompt_ids), list(answer_ids), str(choice.get("finish_reason")))
 
 
-def _end_rubbish(ctx: StageContext, server: Server, shares: Sequence[float]) -> None:
-    """End the stage while it is young when the answers are runs of repeated tokens ("!!!!") and the guard stops at that. Softer
-    responses wait for all answers. Raises StageError that names the server."""
-    limits = ctx.spec.guards
-    found = guards.repeated_answers(shares, limits) if limits.repeated == "stop" else []
-    if found:
-        ctx.journal.event(
-            "server-rubbish", f"The server at {server.base_url} answers with a good status and repeated tokens.", level="error"
-        )
-        guarding.act(ctx, found)
+class _Rubbish:
+    """Ends the stage while it is young when the answers are runs of repeated tokens ("!!!!") and the guard stops at that.
+    Softer responses wait for all answers."""
+
+    def __init__(self, ctx: StageContext, server: Server, answers: Answers) -> None:
+        self._ctx, self._server, self._answers = ctx, server, answers
+        self._shares: dict[str, float] = {}
+        self._over = False
+
+    def take(self, prompt: Row, turns: Sequence[Turn]) -> None:
+        """Look at one more answer. Raises StageError; the answers that repeat are then forgotten, so that a resume asks for
+        them again."""
+        limits = self._ctx.spec.guards
+        if limits.repeated != "stop":
+            return
+        self._shares[_key(prompt)] = max(samples.repeated_share(turn.answer_ids) for turn in turns)
+        if self._over:
+            self._forget()
+            return
+        found = guards.repeated_answers(list(self._shares.values()), limits)
+        if found:
+            self._over = True
+            self._forget()
+            text = f"The server at {self._server.base_url} answers with a good status and repeated tokens."
+            self._ctx.journal.event("server-rubbish", text, level="error")
+            guarding.act(self._ctx, found)
+
+    def _forget(self) -> None:
+        limit = self._ctx.spec.guards.repeated_share
+        self._answers.forget({key for key, share in self._shares.items() if share > limit})
 
 
 def _settle(ctx: StageContext, failures: Sequence[Failure[Row]], answers: Answers) -> None:

@@ -62,6 +62,7 @@ class FakeVllm:
         self.requests: list[dict[str, Any]] = []
         self.dead = ""
         self.restless = False
+        self.health = 200
         self.in_flight = self.most_in_flight = 0
         self._script = script
         self._speculative = speculative
@@ -81,6 +82,8 @@ class FakeVllm:
             def do_GET(self) -> None:
                 if self.path == "/version":
                     self._send(200, b'{"version": "9.9.9"}')
+                elif self.path == "/health":
+                    self._send(fake.health, b"")
                 elif self.path == "/v1/models":
                     self._send(200, b'{"data": [{"id": "target"}]}')
                 else:

@@ -144,7 +144,7 @@ def test_prompts_that_stay_without_an_answer_end_the_stage_and_the_others_are_ke
         return Reply(500, b"{}") if "sea in winter" in body["messages"][-1]["content"] else answer(body)
 
     ctx = prepared(tmp_path)
-    with pytest.raises(StageError, match=r"1 of the prompts got no answer, 'held-3' first \(status 500.*tried 4 times"):
+    with pytest.raises(StageError, match=r"1 of the prompts got no answer, 'held-3' first \(the server at http://127.* status 500.*tried 4 times"):
         ask(ctx, script)
     assert len(ask(ctx).requests) == 1
 
@@ -212,6 +212,7 @@ def test_a_server_that_answers_in_repeated_tokens_ends_the_stage(tmp_path: Path)
     ctx = prepared(tmp_path)
     with pytest.raises(StageError, match="are runs of repeated tokens"):
         ask(ctx, lambda number, body: answer(body, "!" * 30))
-    assert len(rows(tmp_path, "data/answers.part.jsonl")) == 1 + 8, "it does not wait for the other answers"
+    assert "The server at http://127.0.0.1:" in (tmp_path / "events.jsonl").read_text()
+    assert len(ask(ctx).requests) >= 8, "a resume asks for them again"
     (event,) = [row for row in rows(tmp_path, "events.jsonl") if row["kind"] == "guard-repeated-tokens"]
     assert event["guard"]["threshold"] == 0.1 and event["guard"]["counts"]["answers"] >= 8
