@@ -44,7 +44,7 @@ def reason(ctx: StageContext) -> str:
 
 def write(ctx: StageContext, why: str) -> dict[str, Any]:
     """Write both files of the stage without a measurement; the figures. Nothing that was not measured gets a number."""
-    nothing = Acceptance(0, 0, 0, ())
+    nothing = Acceptance(0, 0, 0, (0,) * ctx.spec.evaluate.num_speculative_tokens)
     evaluate = ctx.spec.evaluate
     verdict = judge(
         Evidence(nothing, tok_s=None, tok_s_no_draft=None, concurrency=evaluate.concurrency),

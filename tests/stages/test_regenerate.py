@@ -144,7 +144,9 @@ def test_prompts_that_stay_without_an_answer_end_the_stage_and_the_others_are_ke
         return Reply(500, b"{}") if "sea in winter" in body["messages"][-1]["content"] else answer(body)
 
     ctx = prepared(tmp_path)
-    with pytest.raises(StageError, match=r"1 of the prompts got no answer, 'held-3' first \(the server at http://127.* status 500.*tried 4 times"):
+    with pytest.raises(
+        StageError, match=r"1 of the prompts got no answer, 'held-3' first \(the server at http://127.* status 500.*tried 4 times"
+    ):
         ask(ctx, script)
     assert len(ask(ctx).requests) == 1
 
