@@ -7,10 +7,12 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from eagle3.engines.choice import answering_server, extraction_server, measured_server, speculating_server
 from eagle3.engines.cpu import cpu_environment, usable_cores
 from eagle3.engines.ports import claim_port
 from eagle3.engines.prometheus import parse_counters
@@ -173,6 +175,33 @@ def test_the_command_is_the_specs_then_the_callers(ctx: StageContext) -> None:
         argv = json.loads((folder / "argv.jsonl").read_text().splitlines()[-1])
     assert argv[1:5] == ["-m", "vllm.entrypoints.openai.api_server", "--model", str(ctx.model_dir)]
     assert argv[-3:] == ["--enforce-eager", "--seed", "7"]
+
+
+@pytest.mark.parametrize(
+    ("config", "exact"),
+    [({}, False), ({"kv_lora_rank": 512}, True), ({"text_config": {"kv_lora_rank": 512}}, True)],
+    ids=["Llama", "DeepSeek-V3", "Kimi-K2.5"],
+)
+def test_a_target_with_mla_gets_pytorchs_own_operators_on_a_cpu(ctx: StageContext, config: dict[str, Any], exact: bool) -> None:
+    ctx.model_dir = ctx.run_dir.parent / "target"
+    ctx.model_dir.mkdir()
+    (ctx.model_dir / "config.json").write_text(json.dumps(config))
+    assert ('{"custom_ops": ["none"]}' in VllmServer(ctx, "extract").command(1)) is exact
+
+
+def test_each_stages_server_sees_the_gpus_of_its_stage_alone(tmp_path: Path) -> None:
+    devices = {"regenerate": [0, 1], "extract": [2], "evaluate": [3]}
+    ctx = context(tmp_path, hardware__gpus=4, **{f"devices__{stage}": gpus for stage, gpus in devices.items()})
+    servers = {
+        "regenerate": answering_server(ctx), "extract": extraction_server(ctx, tmp_path / "raw"),
+        "evaluate": speculating_server(ctx, "draft", []),
+    }  # fmt: skip
+    seen = {stage: server.environment()["CUDA_VISIBLE_DEVICES"] for stage, server in servers.items()}  # type: ignore[attr-defined]
+    assert seen == {"regenerate": "0,1", "extract": "2", "evaluate": "3"}
+    assert measured_server(ctx).environment()["CUDA_VISIBLE_DEVICES"] == "3", "with and without the draft on the same GPUs"  # type: ignore[attr-defined]
+    here = context(tmp_path / "here", engine="transformers", hardware__gpus=4, devices__extract=[1])
+    transformers = extraction_server(here, tmp_path / "raw")
+    assert transformers.environment()["CUDA_VISIBLE_DEVICES"] == "1"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
