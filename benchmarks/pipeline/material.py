@@ -22,11 +22,12 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run of ours. ``wall_s``: from the command's start to its end; None for a run that was there already."""
+    """A finished run of ours. ``wall_s``: from the command's start to its end; for a run that was there already, what its own
+    result says, from its launch to its verdict."""
 
     run_dir: Path
     spec: RunSpec
-    wall_s: float | None
+    wall_s: float
     stages: dict[str, float]
     """Seconds by stage."""
 
@@ -35,7 +36,7 @@ class Run:
 def ours(options: Options) -> Run:
     """The pilot (with ``quick`` the smoke size), run once in a process; or the finished one that the options name."""
     if options.run_dir is not None:
-        return _read(options.run_dir, None)
+        return _read(options.run_dir)
     folder = Path(tempfile.mkdtemp(prefix="eagle3-pipeline-"))
     size = "smoke" if options.quick else "pilot"
     command = ["-m", "eagle3", "run", "--size", size, "--workspace", str(folder), "--run-id", "ours"]
@@ -44,9 +45,10 @@ def ours(options: Options) -> Run:
     return _read(folder / "runs" / "ours", time.monotonic() - began)
 
 
-def _read(run_dir: Path, wall_s: float | None) -> Run:
+def _read(run_dir: Path, wall_s: float | None = None) -> Run:
     result: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
-    return Run(run_dir, RunSpec.from_toml((run_dir / "spec.toml").read_text()), wall_s, result["stages"])
+    spec = RunSpec.from_toml((run_dir / "spec.toml").read_text())
+    return Run(run_dir, spec, result["wall_s"] if wall_s is None else wall_s, result["stages"])
 
 
 def samples(run: Run) -> list[dict[str, Any]]:

@@ -70,7 +70,7 @@ def serve_benchmark(spec: RunSpec, url: str, prompts: Path, count: int) -> list[
         "--endpoint", "/v1/chat/completions", "--model", str(model_dir(spec.target.model)),
         "--served-model-name", spec.target.served_name, "--dataset-name", "custom", "--dataset-path", str(prompts),
         "--custom-output-len", str(spec.evaluate.max_new_tokens), "--custom-skip-chat-template", "--num-prompts", str(count),
-        "--max-concurrency", str(spec.evaluate.concurrency), "--temperature", "0", "--num-warmups", str(spec.evaluate.concurrency),
+        "--max-concurrency", str(spec.evaluate.concurrency), "--num-warmups", str(spec.evaluate.concurrency), "--temperature", "0",
     ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ time, the other is suspended, and they take turns every few steps. So a busy mom
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -107,7 +108,7 @@ def _take_turns(contestants: list[_Contestant], rounds: int) -> dict[str, list[f
             contestant.hold()
             counted = ends[before : before + BLOCK_STEPS]
             if number:
-                blocks[contestant.name].append(statistics.median(b - a for a, b in zip(counted, counted[1:], strict=False)))
+                blocks[contestant.name].append(statistics.median(b - a for a, b in itertools.pairwise(counted)))
     return blocks
 
 
