@@ -9,7 +9,7 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Options:
     """``quick``: only see whether it works; such figures are not to be quoted. ``watch_s``: how long the link is watched.
-    ``run_dir``: a finished run to take prompts and states from, where none is to be made; its wall time is then the one that it tells."""
+    ``run_dir``: a finished run to take prompts and states from, where none is to be made; its wall time is the one it tells."""
 
     quick: bool = False
     watch_s: float = 600.0

@@ -65,12 +65,13 @@ def _frequency(epochs: float) -> str:
 
 def serve_benchmark(spec: RunSpec, url: str, prompts: Path, count: int) -> list[str]:
     """``vllm bench serve`` on our own prompts. Called as a module: the command line of the CPU build does not start."""
+    in_flight = str(spec.evaluate.concurrency)
     return [
         sys.executable, "-m", "benchmarks.pipeline.bench_serve", "--backend", "openai-chat", "--base-url", url,
         "--endpoint", "/v1/chat/completions", "--model", str(model_dir(spec.target.model)),
         "--served-model-name", spec.target.served_name, "--dataset-name", "custom", "--dataset-path", str(prompts),
         "--custom-output-len", str(spec.evaluate.max_new_tokens), "--custom-skip-chat-template", "--num-prompts", str(count),
-        "--max-concurrency", str(spec.evaluate.concurrency), "--num-warmups", str(spec.evaluate.concurrency), "--temperature", "0",
+        "--max-concurrency", in_flight, "--num-warmups", in_flight, "--temperature", "0",
     ]  # fmt: skip
 
 
