@@ -57,8 +57,8 @@ class CheckpointStore:
         """Steps whose checkpoints are kept beside the last ones."""
 
     def save(self, step: int, weights: dict[str, torch.Tensor], state: dict[str, Any]) -> Checkpoint:
-        """Write ``step-<n>`` durably, then delete the oldest of ours beyond ``keep_last`` (save those of ``kept``); those that cannot be
-        gone on from (of another signature) go first, however many steps they count.
+        """Write ``step-<n>`` durably, then delete the oldest of ours beyond ``keep_last`` (save those of ``kept``); those that
+        cannot be gone on from (of another signature) go first, however many steps they count.
 
         ``weights`` are stored as they are; ``state`` may hold tensors, numbers, strings, lists and dicts.
         """

@@ -127,6 +127,8 @@ def train_loader(
         num_workers=workers,
         persistent_workers=workers > 0,
         multiprocessing_context="spawn" if workers else None,
+        # Each start of an epoch draws a seed; from the training's own source a resume in its middle would draw once more.
+        generator=torch.Generator().manual_seed(seed),
     )
 
 

@@ -24,10 +24,10 @@ from eagle3.training.kinds import KINDS, Kind
 def build(spec: RunSpec, model_dir: Path, vocabulary_dir: Path) -> SpeculatorModel:
     """The untrained draft in float32: decoder layers at random from ``train.seed``, embeddings and head from the target.
 
-    An EAGLE-3 draft's projection of the auxiliary states starts as the identity on the deepest of them, plus the usual random weights:
-    what the target is about to say is then in the draft's hidden state from the first step on, and short trainings end
-    better (held-out position 0 after 100 steps of 256 tokens, one seed, ``fc_norm`` in place of ``norm_before_fc``: 0.19
-    against 0.14 of some 1,400 tokens).
+    An EAGLE-3 draft's projection of the auxiliary states starts as the identity on the deepest of them, plus the usual
+    random weights: what the target is about to say is then in the draft's hidden state from the first step on, and short
+    trainings end better (held-out position 0 after 100 steps of 256 tokens, one seed, ``fc_norm`` in place of
+    ``norm_before_fc``: 0.19 against 0.14 of some 1,400 tokens).
     """
     set_seed(spec.train.seed)
     # It tells which file it reads, and warns of a head that is tied to the embeddings.

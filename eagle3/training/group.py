@@ -79,8 +79,15 @@ def joined(device: torch.device) -> Iterator[Group]:
         dist.init_process_group("gloo")
     try:
         words = dist.new_group(backend="gloo", timeout=LIMIT)
-        known = {"_rank": rank, "_world_size": size, "_local_rank": local, "_is_distributed": True}
-        with patch.multiple(topology, **known, _dp_size=size, _dp_rank=rank):
+        known = {
+            "_rank": rank,
+            "_world_size": size,
+            "_local_rank": local,
+            "_is_distributed": True,
+            "_dp_size": size,
+            "_dp_rank": rank,
+        }
+        with patch.dict(vars(topology), known):
             yield Group(rank, size, words)
     finally:
         dist.destroy_process_group()

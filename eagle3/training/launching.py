@@ -118,8 +118,8 @@ def _failure(ctx: StageContext, ranks: int, code: int) -> StageError:
     why = str(said.get("text") or f"it {_ended(int(first.get('code', 1)))}")
     log = log_of(ctx.run_dir, ctx.journal.attempt, rank).relative_to(ctx.run_dir)
     return StageError(
-        f"Rank {rank} of {ranks} of the training failed: {why.rstrip('.')}. Its log is {log}; once the cause is mended, resume goes "
-        "on from the last checkpoint.",
+        f"Rank {rank} of {ranks} of the training failed: {why.rstrip('.')}. Its log is {log}; once the cause is mended, "
+        "resume goes on from the last checkpoint.",
         detail=str(said.get("detail") or ""),
     )
 

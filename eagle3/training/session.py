@@ -110,7 +110,7 @@ class Session:
         if not self.kind.certified:
             ctx.journal.event(
                 "experimental",
-                f"A draft of kind {self.kind.name} is experimental here: it trains, but nobody vouches for its figures or its serving.",
+                f"A {self.kind.name} draft is experimental here: it trains, but nobody vouches for its figures or its serving.",
                 level="warn",
             )
         checkpoint, forked = self.group.agree(self._start)
@@ -179,7 +179,7 @@ class Session:
 
     def _tell(self, row: StepRow) -> None:
         journal, total = self.ctx.journal, self.ctx.spec.train.max_steps
-        figures = {
+        figures: dict[str, Any] = {
             "loss": row.loss,
             "loss_pos": row.loss_pos,
             "acc_pos": row.acc_pos,
@@ -255,7 +255,9 @@ class Session:
         """Put the best checkpoint's weights in place of the last step's; gives its held-out figures."""
         best = self.saver.best_checkpoint()
         if best is None:
-            raise StageError("The best checkpoint (train.export_best) is gone or not whole; resume the run with train.export_best = false.")
+            raise StageError(
+                "The best checkpoint (train.export_best) is gone or not whole; fork the run with train.export_best = false."
+            )
         if best.step != self.trainer.steps_done:
             self.trainer.restore(best)
             self.ctx.journal.event("best-taken", f"The draft is that of step {best.step}, the best held-out.", step=best.step)

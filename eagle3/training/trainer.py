@@ -153,8 +153,8 @@ class DraftTrainer(Trainer):
         randoms = state.get("rng_of_ranks") or [state["rng"]]
         if self.kind.draws and len(randoms) != self._group.size:
             raise StageError(
-                f"{checkpoint.path} was saved by {len(randoms)} ranks, and a {self.kind.name} draft draws at random in each: going "
-                f"on with {self._group.size} would be another training. Set train.ranks = {len(randoms)}, or start the stage anew."
+                f"{checkpoint.path} was saved by {len(randoms)} ranks, each of which draws at random for a {self.kind.name} "
+                f"draft: {self._group.size} would train another one. Set train.ranks = {len(randoms)}, or start the stage anew."
             )
         with torch.no_grad():
             for name, parameter in self.trainable().items():

@@ -30,7 +30,8 @@ def train_on(ctx: StageContext, ranks: int, *, stop_when_held: bool = False) -> 
         port = held.getsockname()[1]
     fork = multiprocessing.get_context("fork")
     processes = [
-        fork.Process(target=_rank, args=(rank, ranks, port, ctx.run_dir, ctx.journal.attempt), daemon=True) for rank in range(ranks)
+        fork.Process(target=_rank, args=(rank, ranks, port, ctx.run_dir, ctx.journal.attempt), daemon=True)
+        for rank in range(ranks)
     ]
     for process in processes:
         process.start()
