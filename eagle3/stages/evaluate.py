@@ -13,6 +13,7 @@ from typing import Any
 from eagle3 import draft_folder
 from eagle3.core.acceptance import Acceptance, between
 from eagle3.core.lossless import TIE_GAP, Lossless, compare
+from eagle3.core.serving import speculative_method
 from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.core.verdict import Evidence, Verdict, judge
 from eagle3.engines.model_dir import fingerprint
@@ -85,7 +86,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
 def speculative_args(ctx: StageContext) -> list[str]:
     """What the draft server has and the plain one has not."""
     config = {
-        "method": "eagle3",
+        **speculative_method(ctx.spec),
         "model": str((ctx.run_dir / "train" / "draft").resolve()),
         "num_speculative_tokens": ctx.spec.evaluate.num_speculative_tokens,
     }

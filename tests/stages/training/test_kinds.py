@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from eagle3.stages import train
+from eagle3 import draft_folder
+from eagle3.stages import evaluate, train
 from eagle3.stages.context import StageContext, Stopped
 
 pytestmark = pytest.mark.slow
@@ -45,6 +46,8 @@ def test_an_experimental_kind_trains_and_its_resume_repeats_the_unbroken_trainin
     assert figures["val"]["tokens"] > 0 and figures["val"]["loss"] < figures["untrained"]["loss"]
     config = json.loads((unbroken.run_dir / "train" / "draft" / "config.json").read_text())
     assert config["speculators_model_type"] == kind
+    assert draft_folder.check(unbroken.run_dir / "train" / "draft").draft_vocab_size == 48
+    assert kind in evaluate.speculative_args(unbroken)[1] or kind == "peagle"
     with pytest.raises(Stopped):
         train.run(toy_run(run="broken", stop_after=3, **how))
     broken = toy_run(run="broken", **how)

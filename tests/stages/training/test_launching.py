@@ -18,7 +18,7 @@ from tests.runner.support import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-HELD = {"flat_loss": "pause", "flat_loss_steps": 3, "flat_loss_share": 1.0}
+HELD = {"flat_loss": "pause", "flat_loss_steps": 4, "flat_loss_share": 1.0}
 WAIT_S = 180
 
 
@@ -51,7 +51,7 @@ def held(ctx: StageContext) -> bool:
 
 
 def test_a_rank_that_is_killed_ends_the_attempt_in_words_and_the_resume_finishes(toy_run: Callable[..., StageContext]) -> None:
-    how = {"ranks": 2, "max_steps": 5, "pack_tokens": 32}
+    how = {"ranks": 2, "max_steps": 6, "pack_tokens": 32}
     ctx = spoken(toy_run(guards=HELD, **how))
 
     def kill_one() -> None:
@@ -70,13 +70,13 @@ def test_a_rank_that_is_killed_ends_the_attempt_in_words_and_the_resume_finishes
     wait_for(lambda: not processes_of(ctx.run_dir), deadline_s=WAIT_S)
     (ctx.run_dir / "control.json").unlink()
     figures = train.run(spoken(toy_run(**how)))
-    assert (figures["resumed_from"], figures["steps"]) == (3, 5)
+    assert (figures["resumed_from"], figures["steps"]) == (4, 6)
     assert (ctx.run_dir / "train" / "draft" / "model.safetensors").is_file()
 
 
 @pytest.mark.long
 def test_a_worker_that_is_killed_takes_torchrun_and_every_rank_with_it(toy_run: Callable[..., StageContext]) -> None:
-    ctx = spoken(toy_run(guards=HELD, ranks=2, max_steps=5, pack_tokens=32))
+    ctx = spoken(toy_run(guards=HELD, ranks=2, max_steps=6, pack_tokens=32))
     worker = subprocess.Popen(
         [sys.executable, "-c", WORKER, str(ctx.run_dir)], cwd=Path(__file__).parents[3], stdin=subprocess.DEVNULL
     )  # fmt: skip
@@ -90,7 +90,7 @@ def test_a_worker_that_is_killed_takes_torchrun_and_every_rank_with_it(toy_run: 
 
 @pytest.mark.long
 def test_a_rank_that_cannot_read_a_sample_says_which_and_the_others_end(toy_run: Callable[..., StageContext]) -> None:
-    ctx = spoken(toy_run(ranks=2, max_steps=5, pack_tokens=32))
+    ctx = spoken(toy_run(ranks=2, max_steps=6, pack_tokens=32))
     for file in (ctx.run_dir / "states").glob("hs_*.safetensors"):
         if int(file.stem[3:]) % 4:  # those of the training
             file.write_bytes(b"torn")
