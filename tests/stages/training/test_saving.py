@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from eagle3.core.spec import Train
 from eagle3.journal import Journal
+from eagle3.stages import train
+from eagle3.stages.context import StageContext
 from eagle3.training.group import Group
 from eagle3.training.heldout import Heldout
 from eagle3.training.saving import Saver
@@ -129,3 +132,24 @@ def test_a_best_whose_checkpoint_cannot_be_used_is_forgotten(saver: Callable[...
 def test_without_keep_best_nothing_is_written_of_it(saver: Callable[..., Saver], tmp_path: Path) -> None:
     saver().judge(at(10), score(1.5), {})
     assert not (tmp_path / "train").exists()
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_can_be_what_is_exported(
+    toy_run: Callable[..., StageContext], rows_of: Callable[[StageContext, str], list[dict]]
+) -> None:
+    # A rate at which it first learns and then forgets.
+    how = {"max_steps": 40, "learning_rate": 0.2, "warmup_steps": 30, "validate_every_steps": 5, "vocabulary_size": 64}
+    ctx = toy_run(run="best", keep_best=True, export_best=True, **how)
+    figures = train.run(ctx)
+    val = {row["step"]: row for row in rows_of(ctx, "metrics.jsonl") if row["split"] == "val" and row["step"]}
+    best = max(val, key=lambda step: (val[step]["accept_len"], -val[step]["loss"]))
+    assert best < 40, "else this says nothing"
+    assert figures["exported_step"] == figures["best"]["step"] == best
+    assert figures["val"]["accept_len"] == val[best]["accept_len"] > val[40]["accept_len"]
+    draft = load_file(ctx.run_dir / "train" / "draft" / "model.safetensors")
+    saved = load_file(ctx.run_dir / "train" / "checkpoints" / f"step-{best}" / "weights.safetensors")
+    assert all(torch.equal(draft[name], tensor) for name, tensor in saved.items())
+    last = train.run(toy_run(run="last", keep_best=True, **how))
+    assert (last["exported_step"], last["best"]["step"]) == (40, best)
+    assert last["val"]["accept_len"] == val[40]["accept_len"]

@@ -398,20 +398,3 @@ def _let_go_when_paused(ctx: StageContext) -> None:
             (ctx.run_dir / "control.json").write_text(json.dumps({"v": 1, "attempt": 1, "pause": None}))
             return
         time.sleep(0.05)
-
-
-def test_the_best_checkpoint_can_be_what_is_exported(toy_run: Callable[..., StageContext], rows_of: Rows) -> None:
-    # A rate at which it first learns and then forgets.
-    how = {"max_steps": 40, "learning_rate": 0.2, "warmup_steps": 30, "validate_every_steps": 5, "vocabulary_size": 64}
-    ctx = toy_run(run="best", keep_best=True, export_best=True, **how)
-    figures = train.run(ctx)
-    val = {row["step"]: row for row in rows_of(ctx, "metrics.jsonl") if row["split"] == "val" and row["step"]}
-    best = max(val, key=lambda step: (val[step]["accept_len"], -val[step]["loss"]))
-    assert best < 40, "else this says nothing"
-    assert figures["exported_step"] == figures["best"]["step"] == best
-    assert figures["val"]["accept_len"] == val[best]["accept_len"] > val[40]["accept_len"]
-    kept = load_file(ctx.run_dir / "train" / "checkpoints" / f"step-{best}" / "weights.safetensors")
-    assert all(torch.equal(weights(ctx)[name], tensor) for name, tensor in kept.items())
-    last = train.run(toy_run(run="last", keep_best=True, **how))
-    assert (last["exported_step"], last["best"]["step"]) == (40, best)
-    assert last["val"]["accept_len"] == val[40]["accept_len"]
