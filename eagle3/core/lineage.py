@@ -33,7 +33,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "regenerate": (*_MODEL, "regenerate.max_new_tokens", "regenerate.temperature", "data.seed", "engine", *BASELINE),
     "extract": (*_STATES, "target.auxiliary_layers", "engine"),
     "vocabulary": ("vocabulary.", "target.model"),
-    "train": ("train.", "target.auxiliary_layers", "target.name", "target.model", "target.draft."),
+    "train": ("train.", "devices.train", "target.auxiliary_layers", "target.name", "target.model", "target.draft."),
     "evaluate": ("evaluate.", "server.", *_MODEL, "target.auxiliary_layers", "device", "engine"),
     "export": ("",),
 }
@@ -41,7 +41,10 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 
 NOT_FIELDS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("data.prompt_tokens",),
-    "train": ("train.checkpoint_every_steps", "train.validate_every_steps", "train.keep_last"),
+    "train": (
+        "train.checkpoint_every_steps", "train.checkpoint_every_minutes", "train.validate_every_steps", "train.keep_last",
+        "train.keep_best", "train.tensorboard", "train.parallel",
+    ),
     "evaluate": tuple(f"server.{name}" for name in sorted(NO_MATTER)),
     "export": (
         "workspace", "worker_python", "server_python", "group", "grace_s", "disk_floor_bytes", "forked_from",
@@ -50,7 +53,7 @@ NOT_FIELDS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Those among them that it does not depend on."""
 
-IN_A_CHECKPOINT = ("train.optimizer", "target.draft.", "target.auxiliary_layers")
+IN_A_CHECKPOINT = ("train.optimizer", "train.kind", "target.draft.", "target.auxiliary_layers")
 """Fields of the stage train that decide what a checkpoint holds."""
 
 

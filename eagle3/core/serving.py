@@ -28,6 +28,13 @@ def server_arguments(spec: RunSpec, *, extraction: bool = False) -> list[str]:
     ]
 
 
+def speculative_method(spec: RunSpec) -> dict[str, object]:
+    """How vLLM is told the kind of the draft; it takes P-EAGLE for an EAGLE-3 draft that proposes all tokens at once."""
+    if spec.train.kind == "peagle":
+        return {"method": "eagle3", "parallel_drafting": True}
+    return {"method": spec.train.kind}
+
+
 def device_environment(spec: RunSpec, stage: str) -> dict[str, str]:
     """Environment of the processes of a stage that compute on GPUs: which ones, and how these talk to each other.
 

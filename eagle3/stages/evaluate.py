@@ -13,7 +13,7 @@ from typing import Any
 from eagle3 import draft_folder
 from eagle3.core.acceptance import Acceptance, between
 from eagle3.core.lossless import TIE_GAP, Lossless, compare
-from eagle3.core.serving import measured_part
+from eagle3.core.serving import measured_part, speculative_method
 from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.core.verdict import Evidence, Verdict, judge
 from eagle3.engines.choice import engine_part, measured_server, speculating_server
@@ -89,7 +89,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
 def speculative_args(ctx: StageContext) -> list[str]:
     """What the draft server has and the plain one has not."""
     config = {
-        "method": "eagle3",
+        **speculative_method(ctx.spec),
         "model": str((ctx.run_dir / "train" / "draft").resolve()),
         "num_speculative_tokens": ctx.spec.evaluate.num_speculative_tokens,
     }

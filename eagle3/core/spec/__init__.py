@@ -112,6 +112,27 @@ class RunSpec(Section):
                 raise ValueError(f"devices.{stage} names {len(named)} GPUs, and server.tensor_parallel is {spread}")
         return self
 
+    @model_validator(mode="after")
+    def _ranks_fit(self) -> RunSpec:
+        gpus, packs = self.devices.train, self.train.packs_per_step
+        if gpus and self.train.ranks > len(gpus):
+            raise ValueError(f"train.ranks ({self.train.ranks}) must not exceed the {len(gpus)} GPUs of devices.train")
+        if packs % self.train_ranks:
+            raise ValueError(f"train.packs_per_step ({packs}) must be a multiple of the {self.train_ranks} ranks of the training")
+        if self.train.export_best and not self.train.keep_best:
+            raise ValueError("train.export_best needs train.keep_best = true")
+        return self
+
+    @property
+    def train_ranks(self) -> int:
+        """Processes that train together."""
+        return self.train.ranks or max(1, len(self.devices.train))
+
+    @property
+    def packs_per_step(self) -> int:
+        """Packs whose gradients are averaged into one optimizer step, over all ranks."""
+        return self.train.packs_per_step or self.train_ranks
+
     def to_toml(self) -> str:
         """The resolved spec as it is written to ``spec.toml``; unset optional fields are left out."""
         # Only those who write a spec need tomlkit; the worker reads, in an environment that may lack it.
