@@ -17,6 +17,7 @@ class Data(Section):
     heldout_prompts: Annotated[int, Field(ge=4)] = field(20, "conversations kept out of the training", "prompts")
     prompt_tokens: PositiveInt = field(56, "expected tokens of a prompt with its template; only the estimate uses it", "tokens")
     seed: int = field(0, "which prompts are held out")
+    heldout_kinds: list[str] = field([], "kinds of prompt kept wholly out of the training, the held-out ones; empty: some of each")
 
 
 class Regenerate(Section):
