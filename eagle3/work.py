@@ -237,7 +237,7 @@ def finish(ctx: StageContext, started: float) -> None:
         return
     records = {name: rundir.read_json(ctx.run_dir / "stages" / f"{name}.json") for name in STAGES}
     train, evaluate = ctx.figures["train"], ctx.figures["evaluate"]
-    result = {
+    result: dict[str, Any] = {
         "v": 1,
         "run_id": ctx.run_dir.name,
         "run_dir": str(ctx.run_dir),
@@ -248,6 +248,7 @@ def finish(ctx: StageContext, started: float) -> None:
         "untrained": train["untrained"],
         "served": evaluate["served"],
         "lossless": evaluate["lossless"],
+        **{name: evaluate[name] for name in ("kinds", "curve", "temperatures") if name in evaluate},
         "verdict": evaluate["verdict"],
         "verdict_text": evaluate["verdict_text"],
         "thresholds": evaluate["thresholds"],

@@ -29,9 +29,9 @@ from eagle3.engines.server_log import last_error, tail
 from eagle3.runner import rundir
 from eagle3.stages.context import StageContext, StageError
 
-ServerKind = Literal["plain", "extract", "draft"]
+ServerKind = Literal["plain", "extract", "draft", "ngram"]
 
-_STAGE_OF: dict[str, str] = {"plain": "regenerate", "extract": "extract", "draft": "evaluate"}
+_STAGE_OF: dict[str, str] = {"plain": "regenerate", "extract": "extract", "draft": "evaluate", "ngram": "evaluate"}
 _POLL_S = 0.1
 _TERM_GRACE_S = 10.0
 _KILL_WAIT_S = 10.0
