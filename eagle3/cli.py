@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from eagle3.commands import spec as spec_commands
+from eagle3.commands.breakeven import breakeven
 from eagle3.commands.common import (
     DEFAULT_WORKSPACE,
     EXIT_FAILED,
@@ -51,7 +52,7 @@ HELP = "Start, stop and read runs on this machine. Exit codes: 0 fine, 1 a run f
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=HELP)
 app.add_typer(spec_commands.app, name="spec")
-for command in (fork, pause, checkpoint, prune, prefetch):
+for command in (fork, pause, checkpoint, prune, prefetch, breakeven):
     app.command()(command)
 
 

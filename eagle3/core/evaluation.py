@@ -77,7 +77,7 @@ def break_even(accept_len: float, tok_s_plain: float, tok_s_draft: float) -> flo
     (Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding", section 3.3: the improvement is the
     expected tokens of a step over its cost in steps of the target). None where a speed is not known.
     """
-    return accept_len * tok_s_plain / tok_s_draft if tok_s_plain > 0 and tok_s_draft > 0 else None
+    return accept_len / (tok_s_draft / tok_s_plain) if tok_s_plain > 0 and tok_s_draft > 0 else None
 
 
 def by_kind(kinds: Sequence[str], of_each: Sequence[Acceptance | None]) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ ANSWER = of_histogram([6, 2, 1, 1], 30)
 
 
 def test_an_answers_histogram_gives_the_counts_that_the_servers_counters_have() -> None:
-    assert ANSWER == Acceptance(drafts=10, draft_tokens=30, accepted=7, accepted_per_pos=(4, 2, 1))
+    assert Acceptance(drafts=10, draft_tokens=30, accepted=7, accepted_per_pos=(4, 2, 1)) == ANSWER
 
 
 @given(st.lists(st.lists(st.integers(0, 50), min_size=4, max_size=4), min_size=1, max_size=6))
