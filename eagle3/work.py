@@ -301,7 +301,7 @@ def note(ctx: StageContext, result: dict[str, Any]) -> None:
     )
     more = [
         *evaluation.lines(result.get("curve", []), result.get("kinds", {}), result.get("temperatures", [])),
-        *published.sentences(result["published"]),
+        *published.sentences(result.get("published", {})),
     ]
     text += "".join(f"- {line}\n" for line in more)
     for place in (ctx.run_dir, ctx.run_dir.parent.parent):
