@@ -22,6 +22,9 @@ JUDGED = {
     "data.heldout_prompts": "20",
     "evaluate.prompts": "20",
     "evaluate.max_new_tokens": "96",
+    "evaluate.concurrency": "8",
+    "evaluate.concurrencies": "[]",
+    "evaluate.temperatures": "[0]",
 }
 """What the runs have in common: 20 of the shipped prompts that are talk, and no talk in the training."""
 
