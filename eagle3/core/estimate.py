@@ -285,7 +285,7 @@ def lines(found: Estimate) -> list[str]:
 def break_even_lines(found: Estimate) -> list[str]:
     """From which acceptance length on the draft will pay, or how to learn it before the hours are paid."""
     told = [
-        f"pays from an acceptance length of {rate.value:.2f} on, {level} in flight  {rate.source}: {rate.basis}"
+        f"a draft pays from an acceptance length of {rate.value:.2f} on, {level} in flight  {rate.source}: {rate.basis}"
         for level, rate in found.break_even.items()
     ]
-    return told or ["from which acceptance length on a draft pays here is not known; `eagle3 breakeven` measures it"]
+    return told or ["from which acceptance length on a draft pays here is not known: `eagle3 breakeven` measures it"]
