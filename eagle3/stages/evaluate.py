@@ -91,7 +91,7 @@ def speculative_args(ctx: StageContext) -> list[str]:
         "model": str((ctx.run_dir / "train" / "draft").resolve()),
         "num_speculative_tokens": ctx.spec.evaluate.num_speculative_tokens,
     }
-    tells = measuring.tells_each_answer(ctx.server_python, ctx.path("logs"))
+    tells = measuring.tells_each_answer(ctx.server_python, ctx.path("logs", "server-draft.log").parent)
     return ["--speculative_config", json.dumps(config), *(measuring.EACH_ANSWER if tells else [])]
 
 

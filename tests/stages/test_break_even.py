@@ -68,7 +68,8 @@ def test_the_estimate_tells_it_before_the_hours_are_paid(tmp_path: Path) -> None
     found = break_even.measure(spec, never)
     told = estimate(spec, rates_of(tmp_path / "ws", spec))
     assert told.break_even[2].value == pytest.approx(found.points[0].break_even_len, abs=0.001)
-    assert any(line.startswith(f"a draft pays from an acceptance length of {told.break_even[2].value:.2f}") for line in lines(told))
+    said = f"a draft pays from an acceptance length of {told.break_even[2].value:.2f} on, 2 in flight"
+    assert any(line.startswith(said) for line in lines(told))
 
 
 def test_a_draft_that_cannot_be_made_is_told_by_its_last_words_before_the_draft_server_starts(tmp_path: Path) -> None:

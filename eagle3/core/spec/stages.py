@@ -100,7 +100,7 @@ class Evaluate(Section):
     @model_validator(mode="after")
     def _can_be_measured(self) -> Evaluate:
         if self.concurrencies and max(self.concurrencies) > self.prompts:
-            raise ValueError(f"concurrencies {self.concurrencies} must not exceed prompts ({self.prompts}): no more can be in flight")
+            raise ValueError(f"concurrencies {self.concurrencies} must not exceed prompts ({self.prompts}), the most in flight")
         if 0.0 not in self.temperatures:
             raise ValueError(f"temperatures {self.temperatures} must hold 0: speeds and texts are compared there")
         return self
