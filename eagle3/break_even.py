@@ -22,6 +22,7 @@ from typing import Any
 from eagle3.core.evaluation import Point, Speed
 from eagle3.core.rates import BREAK_EVEN_BY, RateSource, break_even_name, key
 from eagle3.core.spec import RunSpec
+from eagle3.core.verdict import BUSY_ABOVE
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.journal import Journal
 from eagle3.measured import remember
@@ -54,7 +55,9 @@ class Found:
     def lines(self) -> list[str]:
         """One sentence for each number of requests in flight."""
         how = "measured with vLLM's synthetic acceptance" if self.source == "measured" else "derived from the measured speeds"
-        return [
+        busy = max(max(point.plain.other_cpu, point.draft.other_cpu) for point in self.points)
+        rough = [f"These speeds are rough: other work took up to {busy:.0%} of the CPU meanwhile."] if busy > BUSY_ABOVE else []
+        return rough + [
             f"{point.concurrency} in flight: a draft pays from an acceptance length of {point.break_even_len or 0.0:.2f} on "
             f"({point.plain.tok_s:.1f} tokens/s without, {point.draft.tok_s:.1f} at a length of "
             f"{point.draft.acceptance.accept_len if point.draft.acceptance else 1.0:.2f}; {self.prompts} prompts; {how})."
