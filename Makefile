@@ -50,6 +50,10 @@ test-long: target $(DONE)/system-test  ## The long tests: whole runs with a real
 bench: target $(DONE)/system-test  ## Measure against the targets, beside the peers (ARGS="link --quick" for a look)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: bench-quality
+bench-quality: target $(DONE)/system-demo  ## Served acceptance after a longer training, the pilot's and none: about 35 minutes
+	@$(BIN)/python -m benchmarks quality $(ARGS)
+
 .PHONY: target
 target: install  ## Bring TARGET into the cache, once (demo and test do it too)
 	@$(BIN)/eagle3 target $(TARGET)

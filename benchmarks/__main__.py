@@ -18,24 +18,34 @@ PARTS = {
     "pilot": "benchmarks.pipeline.pilot",
     "extraction": "benchmarks.pipeline.extraction",
     "training": "benchmarks.pipeline.training",
+    "quality": "benchmarks.quality.measure",
 }
 """Name -> module with ``measure(options) -> Figures``, imported when it is measured."""
 
+BY_NAME_ONLY = ("quality",)
+"""What takes too long to be measured unasked (`make bench-quality`)."""
+
 
 def main(
-    names: Annotated[list[str] | None, typer.Argument(help=f"which to measure: {', '.join(PARTS)}; all where left out")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help=f"which to measure: {', '.join(PARTS)}; where left out, all but quality")
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures into this file too")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="only see whether it works: few and short measurements")] = False,
     watch_s: Annotated[float, typer.Option(help="link: seconds to watch a run before extrapolating to a day")] = 600.0,
     run_dir: Annotated[
         Path | None, typer.Option("--run", help="pilot, extraction, training: a finished run to measure on instead of making one")
     ] = None,
+    workspace: Annotated[
+        Path | None, typer.Option(help="quality: where its runs stand and stay; asked again, they go on")
+    ] = None,
 ) -> None:
     """Measure, and print a table. A missed target is told, not an error: exit code 0."""
-    chosen = names or list(PARTS)
+    chosen = names or [name for name in PARTS if name not in BY_NAME_ONLY]
     if unknown := [name for name in chosen if name not in PARTS]:
         raise typer.BadParameter(f"There is no benchmark {unknown[0]!r}; there are: {', '.join(PARTS)}.")
-    options = Options(quick=quick, watch_s=min(watch_s, 5.0) if quick else watch_s, run_dir=run_dir)
+    watched_s = min(watch_s, 5.0) if quick else watch_s
+    options = Options(quick=quick, watch_s=watched_s, run_dir=run_dir, workspace=workspace)
     found: dict[str, Figures] = {}
     for name in chosen:
         found[name] = import_module(PARTS[name]).measure(options)

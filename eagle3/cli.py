@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from eagle3.commands import spec as spec_commands
+from eagle3.commands.breakeven import breakeven
 from eagle3.commands.common import (
     DEFAULT_WORKSPACE,
     EXIT_FAILED,
@@ -41,17 +42,18 @@ from eagle3.commands.following import secrets_of, start
 from eagle3.commands.fork import fork
 from eagle3.commands.prefetch import prefetch
 from eagle3.commands.prune import prune
-from eagle3.core.estimate import estimate
+from eagle3.core.estimate import break_even_lines, estimate
 from eagle3.core.launching import new_run_id
 from eagle3.core.presets import SpecError
 from eagle3.core.records import LIVE_STATES, RunSummary
 from eagle3.core.wording import progress_line
+from eagle3.measured import rates_of
 
 HELP = "Start, stop and read runs on this machine. Exit codes: 0 fine, 1 a run failed, 2 wrong usage."
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=HELP)
 app.add_typer(spec_commands.app, name="spec")
-for command in (fork, pause, checkpoint, prune, prefetch):
+for command in (fork, pause, checkpoint, prune, prefetch, breakeven):
     app.command()(command)
 
 
@@ -102,8 +104,11 @@ def run(
     if source is not None:
         # The run is this workspace's and its own, wherever its numbers come from.
         spec = spec.model_copy(update={"workspace": workspace, "forked_from": ""})
-    if problems := estimate(spec).problems:
-        raise fail(problems[0], EXIT_USAGE, as_json=as_json)
+    expected = estimate(spec, rates_of(Path(spec.workspace).expanduser(), spec))
+    if expected.problems:
+        raise fail(expected.problems[0], EXIT_USAGE, as_json=as_json)
+    for line in break_even_lines(expected):
+        typer.echo(line, err=True)
     name = run_id or new_run_id(spec, time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2))
     names = [*(secret or []), *filter(None, [spec.alerts.webhook_env])]
     start(spec.workspace, name, spec, names, resume=False, detach=detach, as_json=as_json)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3.core.estimate import IMPORT_S, compare, estimate, refusal
+from eagle3.core.rates import break_even_name
 from eagle3.core.spec import RunSpec
 from eagle3.measured import rates_of, remember
 from eagle3.runner import rundir
@@ -86,6 +87,9 @@ def learn(run_dir: Path, spec: RunSpec, records: Mapping[str, Any]) -> dict[str,
     # A speed that others have spoilt is no rate to plan with.
     if served.get("other_cpu", 0.0) < NOISY:
         found["draft_tok_s"] = served.get("tok_s")
+    for point in figures.get("evaluate", {}).get("curve", []):
+        if point["other_cpu"] < NOISY:
+            found[break_even_name(spec, point["concurrency"])] = point["break_even_len"]
     train = own.get("train", {})
     # A resumed training's seconds are those of its last attempt alone.
     if train and train["figures"].get("resumed_from") is None and train["seconds"] > IMPORT_S:

@@ -22,12 +22,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from eagle3 import __version__, forecast
+from eagle3.core import evaluation, published
 from eagle3.core.lineage import UPSTREAM
 from eagle3.core.records import StageRecord
 from eagle3.core.spec import STAGES, RunSpec, hash_of
 from eagle3.core.wording import duration_label
 from eagle3.failures import explain, read_spec
 from eagle3.journal import Journal
+from eagle3.rows import read_whole_rows
 from eagle3.runner import notes, rundir
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.stages.hold import Hold
@@ -237,7 +239,7 @@ def finish(ctx: StageContext, started: float) -> None:
         return
     records = {name: rundir.read_json(ctx.run_dir / "stages" / f"{name}.json") for name in STAGES}
     train, evaluate = ctx.figures["train"], ctx.figures["evaluate"]
-    result = {
+    result: dict[str, Any] = {
         "v": 1,
         "run_id": ctx.run_dir.name,
         "run_dir": str(ctx.run_dir),
@@ -248,6 +250,8 @@ def finish(ctx: StageContext, started: float) -> None:
         "untrained": train["untrained"],
         "served": evaluate["served"],
         "lossless": evaluate["lossless"],
+        **{name: evaluate[name] for name in ("kinds", "curve", "temperatures") if name in evaluate},
+        "published": published_beside(ctx),
         "verdict": evaluate["verdict"],
         "verdict_text": evaluate["verdict_text"],
         "thresholds": evaluate["thresholds"],
@@ -270,6 +274,22 @@ def served_line(served: dict[str, Any]) -> str:
     return f"Served acceptance length {served['accept_len']:.2f} over {served['drafts']} drafts on {served['prompts']} prompts;"
 
 
+def published_beside(ctx: StageContext) -> dict[str, Any]:
+    """The run's draft beside those that others have published for its target; empty where none are known."""
+    theirs = published.drafts_for(ctx.spec.target.name)
+    if not theirs:
+        return {}
+    lengths: dict[int, tuple[int, float]] = {}
+    for row in read_whole_rows(ctx.run_dir / "metrics.jsonl"):
+        if (row.get("stage"), row.get("split")) == ("train", "val") and row.get("accept_len"):
+            # Of a step that was repeated, the highest attempt counts.
+            lengths[row["step"]] = max(lengths.get(row["step"], (0, 0.0)), (row["attempt"], row["accept_len"]))
+    tokens = ctx.spec.train.pack_tokens * ctx.spec.packs_per_step
+    curve = [(step * tokens, lengths[step][1]) for step in sorted(lengths)]
+    extracted = ctx.figures["extract"]
+    return published.beside(theirs, ctx.figures["evaluate"]["served"], curve, extracted["tokens"] / max(1, extracted["samples"]))
+
+
 def first_start(run_dir: Path, default: float) -> float:
     """When the run's first attempt began: the wall time of a resumed run counts its interruptions too."""
     first = rundir.read_json(run_dir / "attempts" / "1" / "started.json") or {}
@@ -287,5 +307,10 @@ def note(ctx: StageContext, result: dict[str, Any]) -> None:
         f"simulated (held-out) {val['accept_len']:.2f}; untrained position 0 {result['untrained']['acc_pos'][0]:.1%}. "
         f"Wall {duration_label(result['wall_s'])}. {forecast.note_line(result['estimate'])}\n"
     )
+    more = [
+        *evaluation.lines(result.get("curve", []), result.get("kinds", {}), result.get("temperatures", [])),
+        *published.sentences(result.get("published", {})),
+    ]
+    text += "".join(f"- {line}\n" for line in more)
     for place in (ctx.run_dir, ctx.run_dir.parent.parent):
         notes.append(place, text)

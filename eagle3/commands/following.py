@@ -11,6 +11,7 @@ from pathlib import Path
 import typer
 
 from eagle3.commands.common import EXIT_FAILED, EXIT_USAGE, actor, ask, fail, launch_of, summary_of
+from eagle3.core import evaluation, published
 from eagle3.core.records import LIVE_STATES
 from eagle3.core.spec import RunSpec
 from eagle3.core.wording import STATE_WORDS, progress_line, result_of
@@ -78,6 +79,8 @@ def follow(run_dir: Path, *, as_json: bool, every_s: float = 5.0) -> None:
         typer.echo(result.model_dump_json(exclude={"v"}))
     else:
         typer.echo(f"{run_dir.name}: {STATE_WORDS[summary.state][1]}. {result.verdict_text}")
+        for more in evaluation.lines(result.curve, result.kinds, result.temperatures) + published.sentences(result.published):
+            typer.echo(f"  {more}")
     if summary.state != "finished":
         typer.echo(f"Its log: {run_dir / 'attempts' / str(summary.attempt) / 'run.log'}", err=True)
         raise typer.Exit(EXIT_FAILED)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,9 @@ Z_95 = 1.959964
 """Two-sided 95 % point of the normal distribution."""
 
 Interval = tuple[float, float]
+
+ALL_KINDS = "all"
+"""Kind of the prompts of which none is told."""
 
 
 class CountersError(ValueError):
@@ -129,6 +132,29 @@ class Acceptance:
             "accepted_per_pos": list(self.accepted_per_pos),
             "new_window": self.new_window,
         }
+
+
+def of_histogram(accepted: Sequence[int], draft_tokens: int) -> Acceptance:
+    """The acceptance of one answer: ``accepted[j]`` of its drafts had j tokens accepted."""
+    return Acceptance(
+        drafts=sum(accepted),
+        draft_tokens=draft_tokens,
+        accepted=sum(j * count for j, count in enumerate(accepted)),
+        accepted_per_pos=tuple(sum(accepted[i:]) for i in range(1, len(accepted))),
+    )
+
+
+def together(parts: Iterable[Acceptance]) -> Acceptance:
+    """The counts of several windows as one."""
+    found = list(parts)
+    per_pos = itertools.zip_longest(*(part.accepted_per_pos for part in found), fillvalue=0)
+    return Acceptance(
+        drafts=sum(part.drafts for part in found),
+        draft_tokens=sum(part.draft_tokens for part in found),
+        accepted=sum(part.accepted for part in found),
+        accepted_per_pos=tuple(sum(counts) for counts in per_pos),
+        new_window=any(part.new_window for part in found),
+    )
 
 
 def between(before: SpecCounters, after: SpecCounters) -> Acceptance:

@@ -5,11 +5,12 @@ Pure: the spec, and the rates that earlier runs of the workspace have measured. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eagle3.core.rates import Rate, RateSource, rates
+from eagle3.core.rates import Rate, RateSource, break_even_lens, rates
 from eagle3.core.shape import draft_size
 from eagle3.core.spec import STAGES, RunSpec
 from eagle3.core.wording import bytes_label, duration_label
@@ -70,6 +71,8 @@ class Estimate:
     checkpoint_bytes: int
     draft_bytes: int
     problems: list[str] = field(default_factory=list)
+    break_even: dict[int, Rate] = field(default_factory=dict)
+    """The acceptance length from which the draft will pay, by requests in flight; empty where it is not known."""
 
     @property
     def seconds(self) -> float:
@@ -99,6 +102,7 @@ class Estimate:
             "checkpoint_bytes": self.checkpoint_bytes,
             "draft_bytes": self.draft_bytes,
             "problems": self.problems,
+            "break_even": [{"concurrency": level, **vars(rate)} for level, rate in self.break_even.items()],
         }
 
 
@@ -122,6 +126,7 @@ def estimate(spec: RunSpec, measured: Mapping[str, Any] | None = None) -> Estima
         checkpoint_bytes=size.checkpoint_bytes,
         draft_bytes=size.saved_bytes,
         problems=_problems(spec),
+        break_even=break_even_lens(spec, measured),
     )
 
 
@@ -132,6 +137,13 @@ def _stages(spec: RunSpec, known: Mapping[str, Rate], tokens: int, answers: int,
     single = judged.lossless_prompts * min(judged.max_new_tokens, LOSSLESS_TOKENS)
     steps = train.max_steps * train.pack_tokens * spec.packs_per_step
     alone = single / known["single_tok_s"].value
+
+    def loads(rate: str) -> float:
+        """Seconds of a load at each number of requests in flight."""
+        return sum(WARM_UP * load / _tok_s_at(level, known, rate, judged.concurrency) for level in judged.levels)
+
+    sampled = len(judged.sampled) * WARM_UP * load / known["draft_tok_s"].value
+    ngram = start + loads("plain_tok_s") if judged.ngram else 0.0
 
     def entry(stage: str, size_bytes: int, count: int, seconds: float, rate: str = "", about: str = "") -> StageEstimate:
         if not rate:
@@ -145,7 +157,7 @@ def _stages(spec: RunSpec, known: Mapping[str, Rate], tokens: int, answers: int,
             "regenerate",
             tokens * DATA_BYTES_A_TOKEN,
             answers,
-            start + answers / known["generate_tok_s"].value + WARM_UP * load / known["plain_tok_s"].value + alone,
+            start + answers / known["generate_tok_s"].value + loads("plain_tok_s") + alone,
             "generate_tok_s",
         ),
         entry(
@@ -165,11 +177,20 @@ def _stages(spec: RunSpec, known: Mapping[str, Rate], tokens: int, answers: int,
             IMPORT_S + steps / known["train_tok_s"].value,
             "train_tok_s",
         ),
-        entry("evaluate", 1 << 20, load, start + WARM_UP * load / known["draft_tok_s"].value + alone, "draft_tok_s"),
+        entry("evaluate", 1 << 20, load, start + loads("draft_tok_s") + sampled + ngram + alone, "draft_tok_s"),
         entry("export", 1 << 16, 0, 1.0, about="a second name for the draft's file, and the model card"),
     ]
     assert [stage.stage for stage in made] == list(STAGES)
     return made
+
+
+def _tok_s_at(level: int, known: Mapping[str, Rate], rate: str, judged: int) -> float:
+    """Tokens/s at another number of requests in flight than the rate's: between it and a single stream on a logarithmic
+    scale, and no more than it above."""
+    most, alone = known[rate].value, known["single_tok_s"].value
+    if level >= judged:
+        return most
+    return float(alone * (most / alone) ** (math.log(level) / math.log(judged)))
 
 
 def _needs(spec: RunSpec, peak: int, samples: int, tokens: int) -> list[Need]:
@@ -260,4 +281,13 @@ def lines(found: Estimate) -> list[str]:
         )
     table.append(f"{'together':<11} {bytes_label(found.peak_bytes):>9} {'':>13} {duration_label(found.seconds):>13}")
     table += [f"needs {bytes_label(need.bytes)} in {need.path}: {need.what}" for need in found.needs]
-    return table + [f"problem: {problem}" for problem in found.problems]
+    return table + break_even_lines(found) + [f"problem: {problem}" for problem in found.problems]
+
+
+def break_even_lines(found: Estimate) -> list[str]:
+    """From which acceptance length on the draft will pay, or how to learn it before the hours are paid."""
+    told = [
+        f"a draft pays from an acceptance length of {rate.value:.2f} on, {level} in flight  {rate.source}: {rate.basis}"
+        for level, rate in found.break_even.items()
+    ]
+    return told or ["from which acceptance length on a draft pays here is not known: `eagle3 breakeven` measures it"]

@@ -25,7 +25,9 @@ UPSTREAM: Mapping[str, tuple[str, ...]] = {
 
 _MODEL = tuple(sorted(f"target.{name}" for name in MODEL_FIELDS))
 _STATES = tuple(name for name in _MODEL if name not in ("target.served_name", "target.source"))
-BASELINE = ("evaluate.prompts", "evaluate.concurrency", "evaluate.max_new_tokens", "evaluate.lossless_prompts")
+BASELINE = (
+    "evaluate.prompts", "evaluate.concurrency", "evaluate.concurrencies", "evaluate.max_new_tokens", "evaluate.lossless_prompts",
+)  # fmt: skip
 """Fields that make the stage regenerate measure again, but ask for no answer again."""
 
 FIELDS: Mapping[str, tuple[str, ...]] = {

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eagle3.core import evaluation
 from eagle3.core.serving import server_arguments
 from eagle3.core.spec import RunSpec
 
@@ -158,7 +159,11 @@ def _measured(figures: Mapping[str, Mapping[str, Any]]) -> str:
     listed = "\nWhere the answers part:\n\n" + "\n".join(divergences) + "\n" if divergences else ""
     thresholds = {k: v for k, v in evaluate.get("thresholds", {}).items() if v is not None}
     held = f"\nThe verdict was reached on: `{json.dumps(thresholds)}`\n" if thresholds else ""
-    return "## What was measured\n\n" + table + listed + held
+    told = evaluation.lines(evaluate.get("curve", []), evaluate.get("kinds", {}), evaluate.get("temperatures", []))
+    more = (
+        "\nBy requests in flight, kind of prompt and temperature:\n\n" + "".join(f"- {line}\n" for line in told) if told else ""
+    )
+    return "## What was measured\n\n" + table + more + listed + held
 
 
 def _serving(spec: RunSpec, target: str) -> str:

@@ -48,6 +48,14 @@ CPU_RATES = {
 """The pilot of SmolLM2-135M on two quiet cores (NOTES.md, "Measured")."""
 
 
+BREAK_EVEN_BY: Mapping[RateSource, str] = {"measured": "breakeven, synthetic acceptance", "derived": "breakeven"}
+"""Under what name `eagle3 breakeven` puts its lengths down, by how it found them. Those that a run leaves are derived."""
+
+PILOT_LENGTH = 1.268
+"""Acceptance length of the draft at which the pilot's ``draft_tok_s`` was measured, three tokens proposed."""
+PILOT_CONCURRENCY, PILOT_PROPOSED = 8, 3
+
+
 @dataclass(frozen=True)
 class Rate:
     """A figure (``…_tok_s``: tokens per second, ``…_s``: seconds) with where it comes from, in words."""
@@ -159,3 +167,27 @@ def _training(spec: RunSpec) -> tuple[float, str]:
     return reading, (
         f"reading the states, {draft.state_bytes_a_token:,} bytes a token, at {spec.hardware.disk_bytes_s / 1e9:g} GB/s, assumed"
     )
+
+
+def break_even_name(spec: RunSpec, concurrency: int) -> str:
+    """Under what name a break-even length is kept: it holds for a number of requests in flight and of proposed tokens."""
+    return f"break_even_len, {concurrency} in flight, {spec.evaluate.num_speculative_tokens} proposed"
+
+
+def break_even_lens(spec: RunSpec, measured: Mapping[str, Any] | None = None) -> dict[int, Rate]:
+    """The acceptance length from which a draft pays, by number of requests in flight, where it is known before a training."""
+    found: dict[int, Rate] = {}
+    for level in spec.evaluate.levels:
+        entry = (measured or {}).get(break_even_name(spec, level))
+        if isinstance(entry, Mapping) and _positive(entry.get("value")):
+            by = str(entry.get("run", "?"))
+            synthetic = by == BREAK_EVEN_BY["measured"]
+            basis = "vLLM's synthetic acceptance" if synthetic else f"the speeds that {by} of this workspace measured"
+            found[level] = Rate(float(entry["value"]), "measured" if synthetic else "derived", basis)
+    like_the_pilot = spec.hardware.kind == "cpu" and 0.9 < (spec.target.active_parameters or 0) / SMOL_ACTIVE < 1.1
+    if like_the_pilot and spec.evaluate.num_speculative_tokens == PILOT_PROPOSED and PILOT_CONCURRENCY in spec.evaluate.levels:
+        length = PILOT_LENGTH * CPU_RATES["plain_tok_s"][0] / CPU_RATES["draft_tok_s"][0]
+        found.setdefault(
+            PILOT_CONCURRENCY, Rate(length, "derived", "the pilot's speeds on two cores, with and without its draft")
+        )
+    return dict(sorted(found.items()))

@@ -323,6 +323,10 @@ class Result(Record):
     untrained: dict[str, Any] = Field(default_factory=dict)
     served: dict[str, Any] = Field(default_factory=dict)
     lossless: dict[str, Any] = Field(default_factory=dict)
+    kinds: dict[str, dict[str, Any]] = Field(default_factory=dict, description="served acceptance by kind of prompt")
+    curve: list[dict[str, Any]] = Field(default_factory=list, description="speeds by requests in flight, ascending")
+    temperatures: list[dict[str, Any]] = Field(default_factory=list, description="served acceptance where it is sampled")
+    published: dict[str, Any] = Field(default_factory=dict, description="beside drafts of others for this target, reported")
     verdict: str = ""
     verdict_text: str = ""
     thresholds: dict[str, Any] = Field(default_factory=dict)

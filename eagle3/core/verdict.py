@@ -1,8 +1,9 @@
 """The verdict: is this draft worth serving, here? One word, one sentence, and every threshold beside its figure.
 
-Only served figures decide: vLLM's counters, and the speed with and without the draft at the same concurrency on the
-same prompts. The order matters: too little evidence is said before anything is concluded from it, a broken draft
-before it is called slow, and a draft that costs time is "not useful on this machine" whatever its quality.
+Only served figures decide: vLLM's counters, and the speed with and without the draft at the same concurrencies on the
+same prompts. Useful is a draft up to a concurrency: it gains while few requests are in flight and costs when many are.
+The order matters: too little evidence is said before anything is concluded from it, a broken draft before it is called
+slow, and a draft that costs time at every concurrency is "not useful on this machine" whatever its quality.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from eagle3.core.acceptance import Acceptance
+from eagle3.core.evaluation import Point, Speed, break_even
 from eagle3.core.lossless import Lossless
 
 INSUFFICIENT = "insufficient evidence"
@@ -52,6 +54,28 @@ class Evidence:
     simulated_first: float | None = None
     """Position-0 acceptance on the held-out samples in training. It decides nothing: it only tells where to look when the
     served one is low."""
+    points: tuple[Point, ...] = ()
+    """The speeds at every concurrency that was measured; empty: those above alone."""
+
+    @property
+    def curve(self) -> list[Point]:
+        """Where both speeds are known, ascending."""
+        alone = Point(self.concurrency, Speed(self.tok_s_no_draft or 0.0), Speed(self.tok_s or 0.0, self.acceptance))
+        found = [point for point in self.points or (alone,) if point.speedup is not None]
+        return sorted(found, key=lambda point: point.concurrency)
+
+    @property
+    def useful_at(self) -> list[int]:
+        """The concurrencies at which the draft gains more than noise."""
+        return [point.concurrency for point in self.curve if (point.speedup or 0.0) >= USEFUL_SPEEDUP]
+
+    @property
+    def useful_up_to(self) -> int | None:
+        """The concurrency up to which the draft gains at each one measured; None where it gains at none, or not at a lower
+        one."""
+        useful = self.useful_at
+        lowest = [point.concurrency for point in self.curve][: len(useful)]
+        return useful[-1] if useful and useful == lowest else None
 
     @property
     def speedup(self) -> float | None:
@@ -62,7 +86,9 @@ class Evidence:
     def break_even_len(self) -> float | None:
         """The acceptance length at which the draft would pay for itself: the served length × (seconds a token with
         the draft ÷ seconds a token without it)."""
-        return self.acceptance.accept_len / self.speedup if self.speedup and self.acceptance.drafts else None
+        if not self.acceptance.drafts:
+            return None
+        return break_even(self.acceptance.accept_len, self.tok_s_no_draft or 0.0, self.tok_s or 0.0)
 
 
 @dataclass(frozen=True)
@@ -104,6 +130,9 @@ def judge(evidence: Evidence, *, min_drafts: int, broken_below: float) -> Verdic
             "tok_s": _rounded(evidence.tok_s),
             "tok_s_no_draft": _rounded(evidence.tok_s_no_draft),
             "concurrency": evidence.concurrency,
+            "speedups": {str(point.concurrency): _rounded(point.speedup) for point in evidence.curve},
+            "useful_at": evidence.useful_at,
+            "useful_up_to": evidence.useful_up_to,
             "other_cpu": _rounded(evidence.other_cpu),
             "busy_above": BUSY_ABOVE,
             "lossless_identical": evidence.lossless.identical if evidence.lossless else None,
@@ -157,35 +186,72 @@ def _by_speed(evidence: Evidence, first: float, at_first: str) -> tuple[str, str
     served = evidence.acceptance
     weak = first < UNDERTRAINED_BELOW
     short = f"{at_first}; a pilot of 5,000 samples reaches {UNDERTRAINED_BELOW:.0%}"
-    speedup, needed = evidence.speedup, evidence.break_even_len
-    if speedup is None or needed is None:
+    points = evidence.curve
+    if not points:
         if weak:
             return (
                 UNDERTRAINED,
                 f"Undertrained: {short}. The speed without a draft is unknown; measure it to learn what it is worth.",
             )
         return INSUFFICIENT, f"Insufficient evidence: {at_first}, but the speed without a draft is unknown; measure it."
-    speeds = (
-        f"{evidence.tok_s:.1f} tokens/s with the draft against {evidence.tok_s_no_draft:.1f} without at concurrency "
-        f"{evidence.concurrency} ({speedup:.2f}×)"
+    for point in points:
+        reached = _served(point, served).accept_len
+        if (point.speedup or 0.0) > reached * POSSIBLE_SPEEDUP:
+            return INSUFFICIENT, (
+                f"Insufficient evidence: {_speeds(point)}, more than an acceptance length of {reached:.2f} can give; "
+                f"something else used the machine while one of the two was measured. Evaluate again when it is idle."
+            )
+    useful = [point for point in points if point.concurrency in evidence.useful_at]
+    told = useful[-1] if useful else max(points, key=lambda point: point.speedup or 0.0)
+    at_told, needed, speedup = _served(told, served), told.break_even_len or 0.0, told.speedup or 0.0
+    low, high = at_told.accept_len_interval
+    length = (
+        f"an acceptance length of {needed:.2f} would break even and the draft reaches {at_told.accept_len:.2f} "
+        f"({low:.2f} to {high:.2f})"
     )
-    if speedup > served.accept_len * POSSIBLE_SPEEDUP:
-        return INSUFFICIENT, (
-            f"Insufficient evidence: {speeds}, more than an acceptance length of {served.accept_len:.2f} can give; "
-            f"something else used the machine while one of the two was measured. Evaluate again when it is idle."
-        )
-    low, high = served.accept_len_interval
-    reached = f"{served.accept_len:.2f} ({low:.2f} to {high:.2f})"
-    length = f"an acceptance length of {needed:.2f} would break even and the draft reaches {reached}"
-    if speedup < 1 or (speedup < USEFUL_SPEEDUP and not weak):
+    beside = _curve(points) + _ngram(points)
+    if useful:
+        more = f" Longer training should gain more: {short}." if weak else ""
+        return USEFUL, f"{_where(evidence)}: {_speeds(told)}; {length}, on {at_told.drafts} drafts.{beside}{more}"
+    if speedup < 1 or not weak:
         also = f" It is also undertrained: {short}." if weak else ""
         beyond = len(served.acc_pos) + 1
         never = f" No draft of {beyond - 1} tokens can reach that." if needed > beyond else ""
-        return NOT_USEFUL, f"Not useful on this machine: {speeds}; {length}, on {served.drafts} drafts.{never}{also}"
-    if speedup < USEFUL_SPEEDUP:
-        return UNDERTRAINED, f"Undertrained: {short}; {speeds}, less than the {USEFUL_SPEEDUP}× that counts as a gain."
-    more = f" Longer training should gain more: {short}." if weak else ""
-    return USEFUL, f"Useful: {speeds}; {length}, on {served.drafts} drafts.{more}"
+        return NOT_USEFUL, (
+            f"Not useful on this machine: {_speeds(told)}; {length}, on {at_told.drafts} drafts.{never}{beside}{also}"
+        )
+    return UNDERTRAINED, f"Undertrained: {short}; {_speeds(told)}, less than the {USEFUL_SPEEDUP}× that counts as a gain.{beside}"
+
+
+def _served(point: Point, otherwise: Acceptance) -> Acceptance:
+    return point.draft.acceptance or otherwise
+
+
+def _speeds(point: Point) -> str:
+    return (
+        f"{point.draft.tok_s:.1f} tokens/s with the draft against {point.plain.tok_s:.1f} without at concurrency "
+        f"{point.concurrency} ({point.speedup or 0.0:.2f}×)"
+    )
+
+
+def _where(evidence: Evidence) -> str:
+    if evidence.useful_up_to is None:
+        return f"Useful at concurrency {', '.join(str(level) for level in evidence.useful_at)} and not at every lower one"
+    highest = evidence.curve[-1].concurrency == evidence.useful_up_to
+    return f"Useful up to concurrency {evidence.useful_up_to}{', the highest measured' if highest else ''}"
+
+
+def _curve(points: list[Point]) -> str:
+    told = ", ".join(f"{point.speedup or 0.0:.2f}× at {point.concurrency}" for point in points)
+    return f" By requests in flight: {told}." if len(points) > 1 else ""
+
+
+def _ngram(points: list[Point]) -> str:
+    with_ngram = [point for point in points if point.speedup_ngram is not None]
+    if not with_ngram:
+        return ""
+    best = max(with_ngram, key=lambda point: point.speedup_ngram or 0.0)
+    return f" N-gram speculation, which needs no training, reaches {best.speedup_ngram:.2f}× at {best.concurrency}."
 
 
 def _rounded(value: float | None) -> float | None:

@@ -29,32 +29,38 @@ LOSSLESS_TOKENS = 48
 def measure(ctx: StageContext, server: RunningServer, *, stage: str = "regenerate") -> dict[str, Any]:
     """Measure the plain ``server``, write it to ``data/baseline.json`` (``evaluate/baseline.json`` for
     that stage) and return its content: ``tok_s_no_draft`` (tokens per
-    second at ``evaluate.concurrency``), ``load`` and ``answers`` (single stream). ``stage``: whose progress it is.
+    second at ``evaluate.concurrency``), ``load``, ``more`` (the loads at other numbers of requests in flight) and ``answers``
+    (single stream). ``stage``: whose progress it is.
 
     Raises StageError where a request fails and Stopped on a stop; the file is then not written.
     """
     prompts = heldout_prompts(ctx, ctx.spec.evaluate.prompts)
     compared = lossless_prompts(ctx, prompts)
-    total = len(prompts) + len(compared)
+    levels = other_levels(ctx)
+    total = len(prompts) * (1 + len(levels)) + len(compared)
+    done = 0
+
+    def on_done(count: int) -> None:
+        ctx.journal.progress(stage, done + count, total, "prompts", reason="without a draft", force=False)
+
     ctx.journal.restart_rate()
     ctx.journal.progress(stage, 0, total, "prompts", reason="without a draft")
     warm_up(ctx, server, prompts)
-    load = measure_load(
-        ctx, server, prompts, lambda n: ctx.journal.progress(stage, n, total, "prompts", reason="without a draft", force=False)
-    )
-    answers = measure_single_stream(
-        ctx,
-        server,
-        compared,
-        lossless_tokens(ctx),
-        lambda n: ctx.journal.progress(stage, len(prompts) + n, total, "prompts", reason="without a draft", force=False),
-    )
+    load = measure_load(ctx, server, prompts, on_done)
+    more = []
+    for level in levels:
+        done += len(prompts)
+        warm_up(ctx, server, prompts, level)
+        more.append(measure_load(ctx, server, prompts, on_done, concurrency=level))
+    done += len(prompts)
+    answers = measure_single_stream(ctx, server, compared, lossless_tokens(ctx), on_done)
     found = {
         "v": 1,
         "key": key(ctx, prompts),
         "prompts": [prompt.id for prompt in prompts],
         "tok_s_no_draft": round(load.tok_s, 3),
         "load": load.to_json(),
+        **({"more": [one.to_json() for one in more]} if more else {}),
         "answers": [answer.to_json() for answer in answers],
     }
     rundir.write_json(ctx.path(FILE if stage == "regenerate" else OWN_FILE), found)
@@ -78,6 +84,16 @@ def load(ctx: StageContext) -> dict[str, Any] | None:
 def answers_of(found: dict[str, Any]) -> list[Answer]:
     """The single-stream answers of a baseline."""
     return [Answer.from_json(row) for row in found["answers"]]
+
+
+def loads_of(found: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """The loads of a baseline, by the number of requests in flight."""
+    return {int(load["concurrency"]): load for load in (found["load"], *found.get("more", []))}
+
+
+def other_levels(ctx: StageContext) -> list[int]:
+    """The numbers of requests in flight that are measured beside ``evaluate.concurrency``."""
+    return [level for level in ctx.spec.evaluate.levels if level != ctx.spec.evaluate.concurrency]
 
 
 def lossless_prompts(ctx: StageContext, prompts: list[Prompt]) -> list[Prompt]:
@@ -104,6 +120,7 @@ def key(ctx: StageContext, prompts: list[Prompt]) -> str:
             "server": server,
             "evaluate": evaluate,
             "tokens": lossless_tokens(ctx),
+            **({"levels": levels} if (levels := other_levels(ctx)) else {}),
             "prompts": asked,
         }
     )

@@ -25,7 +25,9 @@ OUTPUTS = ("data/prompts.jsonl",)
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What this stage depends on; the content of a user's file and of the target's folder counts, not their names alone."""
-    data = spec.data.model_dump(exclude={"prompt_tokens"})
+    # While it has its default, a field that older runs lack is left out: their stages stay what they were.
+    since = set() if spec.data.heldout_kinds else {"heldout_kinds"}
+    data = spec.data.model_dump(exclude={"prompt_tokens"} | since)
     part: dict[str, Any] = {"data": data, "model": fingerprint(model_dir(spec.target.model))}
     if spec.data.prompts != "builtin":
         part["file"] = content_hash(user_file(spec.data.prompts))
@@ -44,7 +46,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     duplicates = len(prompts) - len(unique)
     if duplicates:
         ctx.journal.event("data", f"{duplicates} of {len(prompts)} prompts repeat an earlier one and are left out.", level="warn")
-    train, heldout = split(unique, data.train_prompts, data.heldout_prompts, data.seed)
+    train, heldout = split(unique, data.train_prompts, data.heldout_prompts, data.seed, data.heldout_kinds)
     rows = [prompt.row("heldout") for prompt in heldout] + [prompt.row("train") for prompt in train]
     write_rows(ctx.path(OUTPUTS[0]), sorted(rows, key=lambda row: (row["split"], row["hash"])))
     ctx.journal.progress("prepare", len(rows), len(rows), "prompts")
@@ -60,19 +62,37 @@ def without_duplicates(prompts: Sequence[Prompt]) -> list[Prompt]:
     return list(first.values())
 
 
-def split(prompts: Sequence[Prompt], train: int, heldout: int, seed: int) -> tuple[list[Prompt], list[Prompt]]:
-    """Training and held-out prompts, disjoint, each with its kinds as even as the supply allows.
+def split(
+    prompts: Sequence[Prompt], train: int, heldout: int, seed: int, heldout_kinds: Sequence[str] = ()
+) -> tuple[list[Prompt], list[Prompt]]:
+    """Training and held-out prompts, disjoint, each with its kinds as even as the supply allows. With ``heldout_kinds`` the
+    held-out prompts are of these kinds and no training prompt is.
 
     Raises StageError when there are fewer prompts than asked for.
     """
-    if len(prompts) < train + heldout:
+    if not heldout_kinds:
+        if len(prompts) < train + heldout:
+            raise StageError(
+                f"{train} training and {heldout} held-out prompts are asked for, and there are {len(prompts)} different ones; "
+                "lower data.train_prompts or data.heldout_prompts, or give a larger data.prompts file."
+            )
+        order = _round_robin(prompts, seed)
+        held = list(itertools.islice(order, heldout))
+        return list(itertools.islice(order, train)), held
+    apart = [prompt for prompt in prompts if prompt.kind in heldout_kinds]
+    others = [prompt for prompt in prompts if prompt.kind not in heldout_kinds]
+    if unknown := sorted(set(heldout_kinds) - {prompt.kind for prompt in apart}):
         raise StageError(
-            f"{train} training and {heldout} held-out prompts are asked for, and there are {len(prompts)} different ones; "
-            "lower data.train_prompts or data.heldout_prompts, or give a larger data.prompts file."
+            f"data.heldout_kinds names '{unknown[0]}', and no prompt is of that kind; "
+            f"there are: {', '.join(sorted({prompt.kind for prompt in prompts}))}."
         )
-    order = _round_robin(prompts, seed)
-    held = list(itertools.islice(order, heldout))
-    return list(itertools.islice(order, train)), held
+    for what, found, asked in (("heldout", apart, heldout), ("train", others, train)):
+        if len(found) < asked:
+            raise StageError(
+                f"data.heldout_kinds leaves {len(found)} different prompts for data.{what}_prompts, which is {asked}; "
+                f"lower it, choose other kinds, or give a larger data.prompts file."
+            )
+    return list(itertools.islice(_round_robin(others, seed), train)), list(itertools.islice(_round_robin(apart, seed), heldout))
 
 
 def _round_robin(prompts: Sequence[Prompt], seed: int) -> Iterator[Prompt]:

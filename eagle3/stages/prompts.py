@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from eagle3.core.acceptance import ALL_KINDS
 from eagle3.stages.context import StageError
 
 _SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
@@ -148,7 +149,7 @@ def _prompt(row: dict[str, Any], where: str, number: int) -> Prompt:
         lack = "a user turn is empty" if turns else "no turn of a user"
         raise StageError(f"{where}: {lack}; every conversation needs something to answer.")
     system = "\n\n".join(text for role, text in said if role == "system")
-    return Prompt(str(row.get("id", f"line-{number}")), str(row.get("kind", "user")), turns, system)
+    return Prompt(str(row.get("id", f"line-{number}")), str(row.get("kind", ALL_KINDS)), turns, system)
 
 
 def _message(message: Any, role_key: str, text_key: str, where: str) -> tuple[str, Any]:

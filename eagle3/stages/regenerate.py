@@ -34,8 +34,9 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What this stage depends on. The baseline is measured here, so the settings of the evaluation belong to it; a change
     of those alone measures again but asks for no answer again."""
     evaluate = spec.evaluate
+    more = evaluate.levels if evaluate.levels != [evaluate.concurrency] else []
     return _answers_part(spec) | {
-        "baseline": [evaluate.prompts, evaluate.concurrency, evaluate.max_new_tokens, evaluate.lossless_prompts]
+        "baseline": [evaluate.prompts, evaluate.concurrency, evaluate.max_new_tokens, evaluate.lossless_prompts, *more]
     }
 
 

@@ -16,13 +16,13 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
 
-from eagle3.core.acceptance import CountersError, SpecCounters
+from eagle3.core.acceptance import ALL_KINDS, Acceptance, CountersError, SpecCounters, of_histogram
 from eagle3.core.lossless import Answer
 from eagle3.engines.completions import run_bounded
 from eagle3.rows import read_rows
@@ -61,6 +61,7 @@ class Prompt:
     id: str
     text: str
     system: str = ""
+    kind: str = ALL_KINDS
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -83,14 +84,17 @@ class Load:
     """Answers that ended before ``max_new_tokens``: the end of the answer is not ignored."""
     other_cpu: float
     """Share of the machine's CPU, 0 to 1, that neither the server nor this process used up: work of others."""
+    of_each: tuple[Acceptance | None, ...] = ()
+    """Each answer's own acceptance, in the order of the prompts; None where the server does not tell it."""
 
     @property
     def tok_s(self) -> float:
         return self.tokens / self.wall_s if self.wall_s > 0 else 0.0
 
     def to_json(self) -> dict[str, Any]:
+        counts = {name: value for name, value in vars(self).items() if name != "of_each"}
         return {
-            **asdict(self),
+            **counts,
             "wall_s": round(self.wall_s, 3),
             "tok_s": round(self.tok_s, 3),
             "other_cpu": round(self.other_cpu, 3),
@@ -111,7 +115,7 @@ def heldout_prompts(ctx: StageContext, count: int) -> list[Prompt]:
         raise StageError(f"{path} is missing; resume the run, so that the stage prepare writes it.") from error
     answered = {row["hash"] for row in read_rows(answered_path)} if answered_path.is_file() else None
     held_out = [
-        Prompt(str(row["id"]), str(row["turns"][0]), str(row.get("system", "")))
+        Prompt(str(row["id"]), str(row["turns"][0]), str(row.get("system", "")), str(row.get("kind", ALL_KINDS)))
         for row in rows
         if row["split"] == "heldout" and (answered is None or row["hash"] in answered)
     ]
@@ -122,24 +126,38 @@ def heldout_prompts(ctx: StageContext, count: int) -> list[Prompt]:
     return held_out[:count]
 
 
-def measure_load(ctx: StageContext, server: RunningServer, prompts: Sequence[Prompt], on_done: OnDone | None = None) -> Load:
-    """Answer all prompts, ``evaluate.concurrency`` in flight. Raises StageError where a request fails, naming it, and
-    Stopped where the operator asks for a stop; what was measured so far is then worth nothing and is dropped."""
+def measure_load(
+    ctx: StageContext,
+    server: RunningServer,
+    prompts: Sequence[Prompt],
+    on_done: OnDone | None = None,
+    *,
+    concurrency: int | None = None,
+    temperature: float = 0.0,
+) -> Load:
+    """Answer all prompts, ``concurrency`` in flight (``evaluate.concurrency`` where left out). Raises StageError where a
+    request fails, naming it, and Stopped where the operator asks for a stop; what was measured so far is then worth nothing
+    and is dropped."""
     evaluate = ctx.spec.evaluate
+    in_flight = concurrency or evaluate.concurrency
     client = _Client(ctx, server)
     watch = CpuWatch(server.pid)
+    asked: dict[str, Any] = {"max_tokens": evaluate.max_new_tokens}
     began = time.monotonic()
-    bodies = asyncio.run(client.answer_all(prompts, evaluate.concurrency, {"max_tokens": evaluate.max_new_tokens}, on_done))
+    bodies = asyncio.run(
+        client.answer_all(prompts, in_flight, asked | ({"temperature": temperature} if temperature else {}), on_done)
+    )
     wall_s = time.monotonic() - began
     return Load(
         requests=len(bodies),
-        concurrency=evaluate.concurrency,
+        concurrency=in_flight,
         max_new_tokens=evaluate.max_new_tokens,
         prompt_tokens=sum(int(body["usage"]["prompt_tokens"]) for body in bodies),
         tokens=sum(int(body["usage"]["completion_tokens"]) for body in bodies),
         wall_s=wall_s,
         ended_early=sum(body["choices"][0]["finish_reason"] == "stop" for body in bodies),
         other_cpu=watch.others(),
+        of_each=tuple(_own_acceptance(body) for body in bodies),
     )
 
 
@@ -152,12 +170,12 @@ def measure_single_stream(
     return [_answer(server, prompt, body) for prompt, body in zip(prompts, bodies, strict=True)]
 
 
-def warm_up(ctx: StageContext, server: RunningServer, prompts: Sequence[Prompt]) -> None:
+def warm_up(ctx: StageContext, server: RunningServer, prompts: Sequence[Prompt], concurrency: int | None = None) -> None:
     """As many short requests at once as are in flight later, before anything is measured: the first ones pay for what is set
     up lazily, and the plain server of regenerate has long paid. With log-probabilities, whose code is compiled at first use."""
-    concurrency = ctx.spec.evaluate.concurrency
+    in_flight = concurrency or ctx.spec.evaluate.concurrency
     asked = {"max_tokens": 4, "logprobs": True, "top_logprobs": TOP_LOGPROBS, "return_token_ids": True}
-    asyncio.run(_Client(ctx, server).answer_all(prompts[:concurrency], concurrency, asked, None))
+    asyncio.run(_Client(ctx, server).answer_all(prompts[:in_flight], in_flight, asked, None))
 
 
 def server_versions(server: RunningServer) -> dict[str, str]:
@@ -293,6 +311,15 @@ def _checked(who: str, prompt: Prompt, response: httpx.Response) -> dict[str, An
         )
     checked: dict[str, Any] = body
     return checked
+
+
+def _own_acceptance(body: Mapping[str, Any]) -> Acceptance | None:
+    """What the answer itself tells of its drafts (``per_request_spec_decode_metrics`` of vLLM); None where it tells nothing."""
+    told = (body.get("metrics") or {}).get("speculative_decoding") or {}
+    try:
+        return of_histogram([int(count) for count in told["acceptance_histogram"]], int(told["num_draft_tokens"]))
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _answer(server: RunningServer, prompt: Prompt, body: Mapping[str, Any]) -> Answer:

@@ -25,6 +25,12 @@ from eagle3.stages.context import StageError
 
 DRAFTS_A_REQUEST, ACCEPTED_A_REQUEST = 10, (4, 2, 1)
 
+OWN_ACCEPTANCE = {"acceptance_histogram": [6, 2, 1, 1], "num_draft_tokens": 30}
+"""The same, as an answer tells it."""
+
+TELLS_EACH = "tells-each-answer"
+"""A file of this name in the folder of ``as_interpreter`` makes it a vLLM whose answers can tell their acceptance."""
+
 
 @dataclass
 class Reply:
@@ -48,10 +54,16 @@ class _Server(ThreadingHTTPServer):
 
 class FakeVllm:
     """Context manager with the attributes of VllmServer that a measurement uses. ``late_steps``: readings of the counters
-    that still lack the last step, as right after an answer."""
+    that still lack the last step, as right after an answer. ``tells_each``: every answer tells its own acceptance."""
 
     def __init__(
-        self, script: Script = lambda n, body: None, *, speculative: bool = True, late_steps: int = 0, port: int = 0
+        self,
+        script: Script = lambda n, body: None,
+        *,
+        speculative: bool = True,
+        late_steps: int = 0,
+        port: int = 0,
+        tells_each: bool = False,
     ) -> None:
         self.name = "draft"
         self.model = "target"
@@ -59,6 +71,7 @@ class FakeVllm:
         self.log_path = Path("logs/server-draft.log")
         self.base_url = ""
         self._port = port
+        self._tells_each = tells_each
         self.requests: list[dict[str, Any]] = []
         self.dead = ""
         self.restless = False
@@ -133,7 +146,8 @@ class FakeVllm:
             self.in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            found = self._script(number, body) or Reply(body=json.dumps(completion(body)).encode())
+            told = {"metrics": {"speculative_decoding": OWN_ACCEPTANCE}} if self._tells_each else {}
+            found = self._script(number, body) or Reply(body=json.dumps(completion(body) | told).encode())
         finally:
             with self._lock:
                 self.in_flight -= 1
@@ -187,12 +201,16 @@ def as_interpreter(folder: Path, *, fails_with: str = "") -> str:
 
 def main(argv: list[str], folder: str, fails_with: str) -> None:
     """What the program of ``as_interpreter`` does."""
+    if argv[1] == "-c":  # a look at vLLM's source
+        print((Path(folder) / TELLS_EACH).exists())
+        return
     with (Path(folder) / "argv.jsonl").open("a") as file:
         file.write(json.dumps(argv) + "\n")
     speculative = "--speculative_config" in argv
     if fails_with and speculative:
         raise SystemExit(fails_with)
-    with FakeVllm(speculative=speculative, port=int(argv[argv.index("--port") + 1])):
+    tells_each = "--per-request-spec-decode-metrics" in argv
+    with FakeVllm(speculative=speculative, port=int(argv[argv.index("--port") + 1]), tells_each=tells_each):
         signal.pause()
 
 

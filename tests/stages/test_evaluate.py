@@ -9,7 +9,7 @@ import pytest
 from eagle3.stages import baseline, evaluate
 from eagle3.stages.context import StageContext, StageError
 from tests.stages.drafts import tiny_draft
-from tests.stages.fake_vllm import ACCEPTED_A_REQUEST, DRAFTS_A_REQUEST, as_interpreter
+from tests.stages.fake_vllm import ACCEPTED_A_REQUEST, DRAFTS_A_REQUEST, TELLS_EACH, as_interpreter
 from tests.stages.runs import context, rows
 
 
@@ -116,3 +116,61 @@ def test_the_thresholds_are_part_of_what_makes_the_stage_run_again(tmp_path: Pat
     first, second = (evaluate.spec_part(context(tmp_path, evaluate__min_drafts=n).spec) for n in (50, 60))
     assert first != second
     assert "port" not in first["server"]
+
+
+EVERYTHING = {
+    "evaluate__concurrency": 2,
+    "evaluate__concurrencies": [1, 4],
+    "evaluate__temperatures": [0, 0.7],
+    "evaluate__ngram": True,
+}
+
+
+def of_two_kinds(ctx: StageContext) -> None:
+    """Six of the held-out prompts are talk, two are sums."""
+    held = rows(ctx.run_dir, "data/prompts.jsonl")
+    for row in held:
+        row["kind"] = "sum" if row["id"] in ("held-0", "held-1") else "talk"
+    (ctx.run_dir / "data" / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
+
+
+def test_one_run_measures_all_three_ways_at_every_concurrency_and_sampled_text_for_acceptance_alone(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path, **EVERYTHING)
+    (tmp_path / TELLS_EACH).touch()
+    of_two_kinds(ctx)
+    found = evaluate.run(ctx)
+    assert [point["concurrency"] for point in found["curve"]] == [1, 2, 4]
+    for point in found["curve"]:
+        assert min(point["tok_s"], point["tok_s_no_draft"], point["ngram"]["tok_s"]) > 0
+        assert point["drafts"] == point["ngram"]["drafts"] == 8 * DRAFTS_A_REQUEST
+    assert found["served"]["concurrency"] == 2
+    assert found["served"]["tok_s"] == found["curve"][1]["tok_s"]
+    [sampled] = found["temperatures"]
+    assert (sampled["temperature"], sampled["drafts"], "tok_s" in sampled) == (0.7, 8 * DRAFTS_A_REQUEST, False)
+    assert list(found["thresholds"]["speedups"]) == ["1", "2", "4"]
+    plain, draft, ngram = started_servers(tmp_path)
+    assert "--speculative_config" not in plain
+    assert [json.loads(argv[argv.index("--speculative_config") + 1])["method"] for argv in (draft, ngram)] == ["eagle3", "ngram"]
+
+
+@pytest.mark.parametrize("tells_each", [True, False], ids=["each answer tells its own", "the server has counters alone"])
+def test_acceptance_is_told_by_kind_of_prompt_with_its_counts(tmp_path: Path, tells_each: bool) -> None:
+    ctx = prepared(tmp_path)
+    if tells_each:
+        (tmp_path / TELLS_EACH).touch()
+    of_two_kinds(ctx)
+    found = evaluate.run(ctx)
+    assert {kind: (figures["prompts"], figures["drafts"]) for kind, figures in found["kinds"].items()} == {
+        "sum": (2, 2 * DRAFTS_A_REQUEST), "talk": (6, 6 * DRAFTS_A_REQUEST),
+    }  # fmt: skip
+    for figures in found["kinds"].values():
+        low, high = figures["accept_len_interval"]
+        assert low < figures["accept_len"] == 1 + sum(ACCEPTED_A_REQUEST) / DRAFTS_A_REQUEST < high
+    assert found["served"]["drafts"] == 8 * DRAFTS_A_REQUEST, "what is asked again for the kinds is in no other figure"
+
+
+def test_a_finished_evaluation_of_an_older_run_is_not_repeated_for_fields_that_it_lacked(tmp_path: Path) -> None:
+    spec = context(tmp_path).spec
+    assert not {"concurrencies", "temperatures", "ngram"} & set(evaluate.spec_part(spec)["evaluate"])
+    asked = context(tmp_path, **EVERYTHING).spec
+    assert {"concurrencies", "temperatures", "ngram"} <= set(evaluate.spec_part(asked)["evaluate"])

@@ -13,11 +13,20 @@ from tests.stages.drafts import random_draft
 from tests.stages.runs import TARGET, context, rows
 
 
+def of_two_kinds(path: Path) -> None:
+    held = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in held:
+        row["kind"] = "sum" if row["id"] in ("held-0", "held-1") else "talk"
+    path.write_text("".join(json.dumps(row) + "\n" for row in held))
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_random_draft_is_served_from_its_exported_folder_counted_and_found_broken(tmp_path: Path) -> None:
     """The exported folder takes the draft's place before the evaluation, so what vLLM loads is what would be handed over."""
-    ctx = context(tmp_path, evaluate__max_new_tokens=24, evaluate__lossless_prompts=2, evaluate__min_drafts=20)
+    more = {"evaluate__concurrencies": [2], "evaluate__temperatures": [0, 0.7], "evaluate__ngram": True}
+    ctx = context(tmp_path, evaluate__max_new_tokens=24, evaluate__lossless_prompts=2, evaluate__min_drafts=20, **more)
+    of_two_kinds(tmp_path / "data" / "prompts.jsonl")
     draft = tmp_path / "train" / "draft"
     random_draft(draft, TARGET, ctx.spec.target.auxiliary_layers)
     export.run(ctx)
@@ -42,6 +51,15 @@ def test_a_random_draft_is_served_from_its_exported_folder_counted_and_found_bro
     assert all(divergence["tie"] for divergence in lossless["divergences"])
     assert found["verdict"] == BROKEN and found["verdict"] in WORDS
     assert found["versions"]["vllm"]
+    # Each answer's own acceptance adds up to the server's counters, so nothing was asked for twice.
+    assert {kind: figures["prompts"] for kind, figures in found["kinds"].items()} == {"sum": 2, "talk": 6}
+    assert sum(figures["drafts"] for figures in found["kinds"].values()) == served["drafts"]
+    assert sum(figures["accepted"] for figures in found["kinds"].values()) == served["accepted"]
+    assert [point["concurrency"] for point in found["curve"]] == [2, 8]
+    assert all(point["ngram"]["tok_s"] > 0 for point in found["curve"])
+    [sampled] = found["temperatures"]
+    assert sampled["drafts"] > 0 and sampled["kinds"]
+    assert not [event for event in rows(tmp_path, "events.jsonl") if event["kind"] == "counters"]
     kept = json.loads((tmp_path / "evaluate" / "served.json").read_text())
     assert kept["figures"]["served"]["drafts"] == served["drafts"]
     assert [event["kind"] for event in rows(tmp_path, "events.jsonl")][-1] == "verdict"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eagle3.core.presets import resolve
 from eagle3.rows import read_rows
 from eagle3.stages import evaluate, extract, prepare, regenerate, train, vocabulary
 from eagle3.stages.context import StageError
@@ -45,6 +46,27 @@ def test_training_and_heldout_share_no_prompt() -> None:
     train, heldout = prepare.split(make(40), 20, 10, seed=0)
     assert len(train) == 20 and len(heldout) == 10
     assert not names(train) & names(heldout)
+
+
+def test_a_kind_that_is_held_out_is_never_trained_on(tmp_path: Path) -> None:
+    overrides = {"data__train_prompts": 240, "data__heldout_prompts": 20, "data__heldout_kinds": ["chat"]}
+    prepare.run(context(tmp_path, size="pilot", **overrides))
+    kinds = {side: {row["kind"] for row in read_rows(tmp_path / "data" / "prompts.jsonl") if row["split"] == side}
+             for side in ("train", "heldout")}  # fmt: skip
+    assert kinds == {"heldout": {"chat"}, "train": {"code", "explain", "extract", "reason", "write"}}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [(["kind-1", "poetry"], "names 'poetry', and no prompt is of that kind"), (["kind-1"], "leaves 8 .* data.heldout_prompts")],
+)
+def test_held_out_kinds_that_do_not_suffice_are_told_by_their_field(kinds: list[str], words: str) -> None:
+    with pytest.raises(StageError, match=words):
+        prepare.split(make(24), 12, 9, 0, kinds)
+
+
+def test_a_run_from_before_a_field_was_there_keeps_its_prompts() -> None:
+    assert "heldout_kinds" not in prepare.spec_part(resolve("pilot", "smollm2-135m", "cpu"))["data"]
 
 
 @given(st.permutations(make(24)), st.integers(0, 3))

@@ -227,10 +227,11 @@ def test_the_draft_is_measured_against_the_baseline_and_progress_ends_at_its_tot
     with FakeVllm(speculative=False) as server:
         plain = baseline.measure(ctx, server)
     with FakeVllm() as server:
-        acceptance, load, lossless = evaluate.measure_draft(ctx, server, plain)
-    assert acceptance.drafts == 8 * DRAFTS_A_REQUEST
-    assert load.requests == 8
-    assert (lossless.identical, lossless.of) == (4, 4)
+        found = evaluate.measure_draft(ctx, server, plain)
+    assert list(found.levels) == [8]
+    assert found.levels[8].acceptance.drafts == 8 * DRAFTS_A_REQUEST
+    assert found.levels[8].load.requests == 8
+    assert (found.lossless.identical, found.lossless.of) == (4, 4)
     progress = json.loads((tmp_path / "progress.json").read_text())
     assert (progress["stage"], progress["done"], progress["total"]) == ("evaluate", 12, 12)
     assert [event["kind"] for event in rows(tmp_path, "events.jsonl")] == ["baseline"]

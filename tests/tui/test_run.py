@@ -289,6 +289,22 @@ def test_details_are_rounded_and_help_explains_every_state_and_the_plots() -> No
     assert all(meaning in words for meaning in (*MEANINGS.values(), *LEGEND))
 
 
+def test_details_tell_the_curve_the_kinds_and_the_published_drafts_and_an_older_result_has_none() -> None:
+    part = {"accept_len": 1.5, "accept_len_interval": [1.4, 1.6], "drafts": 300, "prompts": 10}
+    point = {"concurrency": 1, "tok_s": 114.0, "tok_s_no_draft": 88.5, "speedup": 1.2881}
+    theirs = {"name": "theirs", "lengths": {"MT-Bench": 2.69}, "text": "after 9 tokens"}
+    found = Result(
+        curve=[point, point | {"concurrency": 128, "speedup": 0.98}],
+        kinds={"code": part, "talk": part},
+        published={"ours": {"accept_len": 1.5}, "theirs": [theirs]},
+    )
+    words = details_text(RunView("run-a", result=found)).plain
+    assert "1 in flight: 114.0 tokens/s with the draft, 88.5 without (1.29×)" in words
+    assert "code: length 1.50 (1.40 to 1.60) on 300 drafts, 10 prompts" in words
+    assert "theirs reports 2.69 (MT-Bench); this one 1.50 served, after 9 tokens." in words
+    assert "in flight" not in details_text(RunView("run-a", result=Result(served={"accept_len": 1.2}))).plain
+
+
 def test_served_comes_first_and_the_wide_title_says_what_it_holds() -> None:
     view = RunView("run-a", result=Result(served={"accept_len": 1.27}))
     view.metrics.take([MetricRow(stage="train", split="val", step=1, acc_pos=[0.23, 0.05], accept_len=1.28)])

@@ -158,3 +158,23 @@ def test_the_table_for_a_terminal_names_every_stage_and_every_source() -> None:
     text = "\n".join(lines(estimate(KIMI)))
     assert all(stage in text for stage in STAGES)
     assert "reported" in text and "derived" in text and "needs 10.8 TiB in ~/eagle3" in text
+
+
+def test_what_is_measured_at_more_concurrencies_takes_more_time_and_n_grams_a_start_of_the_server() -> None:
+    once = presets.resolve("pilot", "smollm2-135m", "cpu")
+    more = presets.override(once, {"evaluate.concurrencies": [1, 16]})
+    beside = presets.override(more, {"evaluate.ngram": True})
+    seconds = [estimate(spec).of("evaluate").seconds for spec in (once, more, beside)]
+    assert seconds == sorted(seconds)
+    assert seconds[2] - seconds[1] > rates(once)["server_start_s"].value
+    assert estimate(more).of("regenerate").seconds > estimate(once).of("regenerate").seconds
+
+
+def test_the_break_even_length_is_told_with_its_source_or_how_to_learn_it() -> None:
+    pilot = estimate(presets.resolve("pilot", "smollm2-135m", "cpu"))
+    assert pilot.break_even[8].value == pytest.approx(1.268 * 75.8 / 47.3)
+    assert pilot.break_even[8].source == "derived"
+    assert "derived: the pilot's speeds" in "\n".join(lines(pilot))
+    kimi = estimate(presets.resolve("full", "kimi-k2.5", "8x-b300", {"data.prompts": "/prompts.jsonl"}))
+    assert kimi.break_even == {}
+    assert "`eagle3 breakeven` measures it" in "\n".join(lines(kimi))

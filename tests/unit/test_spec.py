@@ -130,6 +130,23 @@ def test_more_evaluation_prompts_than_held_out_ones_are_refused() -> None:
     assert "must not exceed data.heldout_prompts (20)" in refusal(evaluate__prompts=21)
 
 
+def test_more_requests_in_flight_than_prompts_are_refused() -> None:
+    assert "concurrencies [1, 64] must not exceed prompts (20)" in refusal(evaluate__concurrencies=[1, 64])
+    assert pilot(evaluate__concurrencies=[16, 1]).evaluate.levels == [1, 8, 16]
+
+
+def test_temperatures_without_0_are_refused() -> None:
+    assert "must hold 0" in refusal(evaluate__temperatures=[0.7])
+
+
+def test_a_spec_from_before_a_field_was_there_still_loads_with_its_default() -> None:
+    new = ("heldout_kinds", "concurrencies", "temperatures", "ngram")
+    lines = pilot().to_toml().splitlines(keepends=True)
+    older = [line for line in lines if not line.startswith(new)]
+    assert len(lines) - len(older) == len(new)
+    assert RunSpec.from_toml("".join(older)) == pilot()
+
+
 def test_a_later_table_wins_and_leaves_its_neighbours_alone() -> None:
     changed = pilot(server__env={"EXTRA": "1"}, train__max_steps=7)
     assert changed.server.env == {"EXTRA": "1"}

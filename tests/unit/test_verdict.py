@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eagle3.core.acceptance import Acceptance
+from eagle3.core.evaluation import Point, Speed
 from eagle3.core.lossless import Divergence, Lossless
 from eagle3.core.verdict import (
     BROKEN,
@@ -160,3 +161,48 @@ def test_speeds_measured_beside_other_work_are_called_rough() -> None:
     found = judge(busy, min_drafts=200, broken_below=0.1)
     assert found.verdict == NOT_USEFUL
     assert "other work took up to 40% of the CPU" in found.verdict_text
+
+
+def over_concurrency(*speedups: float, ngram: float | None = None, drafts: int = 1000) -> Verdict:
+    """A draft of length 2.5 at 1, 4, 16, … requests in flight."""
+    good = acceptance(700 * drafts // 1000, 500 * drafts // 1000, 300 * drafts // 1000, drafts=drafts)
+    beside = Speed(100 * ngram) if ngram else None
+    points = tuple(Point(4**i, Speed(100.0), Speed(100.0 * gain, good), beside) for i, gain in enumerate(speedups))
+    return judge(Evidence(good, 100 * speedups[0], 100.0, 1, points=points), min_drafts=200, broken_below=0.1)
+
+
+def test_a_draft_that_gains_while_few_requests_are_in_flight_is_useful_up_to_there() -> None:
+    """Reported of Kimi-K2.6 with k = 3: 1.29 at one request, 1.14 at 64, slower at 128."""
+    found = over_concurrency(1.29, 1.14, 0.98)
+    assert (found.verdict, found.thresholds["useful_up_to"]) == (USEFUL, 4)
+    assert found.verdict_text.startswith("Useful up to concurrency 4: ")
+    assert "1.29× at 1, 1.14× at 4, 0.98× at 16" in found.verdict_text
+    assert found.thresholds["speedups"] == {"1": 1.29, "4": 1.14, "16": 0.98}
+
+
+def test_a_curve_that_is_useful_to_its_end_says_that_no_more_was_measured() -> None:
+    assert "concurrency 16, the highest measured" in over_concurrency(1.5, 1.4, 1.3).verdict_text
+
+
+def test_a_gain_above_a_loss_is_no_useful_up_to() -> None:
+    found = over_concurrency(0.9, 1.2, 0.9)
+    assert (found.verdict, found.thresholds["useful_up_to"], found.thresholds["useful_at"]) == (USEFUL, None, [4])
+    assert "not at every lower one" in found.verdict_text
+
+
+def test_a_loss_at_every_concurrency_is_not_useful_and_tells_the_best_of_them() -> None:
+    found = over_concurrency(0.6, 0.9, 0.5)
+    assert found.verdict == NOT_USEFUL
+    assert "at concurrency 4 (0.90×)" in found.verdict_text
+
+
+def test_one_speed_that_cannot_be_spoils_the_evidence() -> None:
+    found = over_concurrency(1.2, 3.0, 0.9)
+    assert found.verdict == INSUFFICIENT
+    assert "at concurrency 4 (3.00×), more than" in found.verdict_text
+
+
+def test_what_needs_no_training_is_named_beside_what_does() -> None:
+    assert (
+        "N-gram speculation, which needs no training, reaches 1.40× at 1." in over_concurrency(1.2, 0.9, ngram=1.4).verdict_text
+    )

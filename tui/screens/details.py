@@ -13,6 +13,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from eagle3.core import evaluation, published
 from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS, WRONG, check_line, worst_first
 from tui.formats import clean_line, one_line
 from tui.state import RunView
@@ -46,6 +47,8 @@ def details_text(view: RunView) -> Text:
         text.append(f"  {one_line(result.verdict_text or result.verdict) or 'none was given'}\n", TEXT)
         if figures := figures_line(result):
             text.append(f"  {figures}\n", MUTED)
+        told = evaluation.lines(result.curve, result.kinds, result.temperatures) + published.sentences(result.published)
+        text.append("".join(f"  {one_line(line, 300)}\n" for line in told), TEXT)
         for name in ("thresholds", "val", "untrained", "served", "lossless"):
             if values := getattr(result, name):
                 text.append(f"  {name:<11}", MUTED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from eagle3.core.spec.base import Count, Duration, PositiveInt, Section, field
 
@@ -17,6 +17,7 @@ class Data(Section):
     heldout_prompts: Annotated[int, Field(ge=4)] = field(20, "conversations kept out of the training", "prompts")
     prompt_tokens: PositiveInt = field(56, "expected tokens of a prompt with its template; only the estimate uses it", "tokens")
     seed: int = field(0, "which prompts are held out")
+    heldout_kinds: list[str] = field([], "kinds of prompt that are held out alone and never trained on; empty: some of each")
 
 
 class Regenerate(Section):
@@ -77,6 +78,11 @@ class Evaluate(Section):
 
     prompts: PositiveInt = field(20, "held-out prompts served with the draft", "prompts")
     concurrency: PositiveInt = field(8, "requests in flight", "requests")
+    concurrencies: list[PositiveInt] = field([], "more numbers of requests in flight to measure at, for a curve", "requests")
+    temperatures: list[Annotated[float, Field(ge=0, le=2)]] = field(
+        [0.0], "temperatures at which acceptance is measured; 0 is always among them: speeds and texts are compared there"
+    )
+    ngram: bool = field(False, "also measure n-gram speculation, which needs no draft; one more start of the server")
     max_new_tokens: PositiveInt = field(96, "longest answer", "tokens")
     num_speculative_tokens: PositiveInt = field(3, "tokens that the draft proposes at a time", "tokens")
     lossless_prompts: PositiveInt = field(4, "prompts whose answers are compared with and without the draft", "prompts")
@@ -84,3 +90,31 @@ class Evaluate(Section):
     broken_below: float = field(
         0.10, "served position-0 acceptance under this means broken (layer ids, vocabulary, norms)", "probability"
     )
+
+    @property
+    def levels(self) -> list[int]:
+        """Every number of requests in flight that is measured, ascending."""
+        return sorted({self.concurrency, *self.concurrencies})
+
+    @property
+    def sampled(self) -> list[float]:
+        """The temperatures above 0, ascending."""
+        return sorted({t for t in self.temperatures if t > 0})
+
+    def settings(self) -> dict[str, object]:
+        """What a measurement depends on. A field that older runs lack is left out while it changes nothing, so that what they
+        have measured stands."""
+        unchanged = {
+            "concurrencies": self.levels == [self.concurrency],
+            "temperatures": not self.sampled,
+            "ngram": not self.ngram,
+        }
+        return self.model_dump(exclude={name for name, so in unchanged.items() if so})
+
+    @model_validator(mode="after")
+    def _can_be_measured(self) -> Evaluate:
+        if self.concurrencies and max(self.concurrencies) > self.prompts:
+            raise ValueError(f"concurrencies {self.concurrencies} must not exceed prompts ({self.prompts}), the most in flight")
+        if 0.0 not in self.temperatures:
+            raise ValueError(f"temperatures {self.temperatures} must hold 0: speeds and texts are compared there")
+        return self

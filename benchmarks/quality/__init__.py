@@ -1,0 +1,1 @@
+"""How good the drafts are, served: a longer training against the pilot's draft and an untrained one."""

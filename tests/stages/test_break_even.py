@@ -1,0 +1,92 @@
+"""The break-even acceptance length before any training, the servers being programs that take vLLM's command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3 import break_even
+from eagle3.core.estimate import estimate, lines
+from eagle3.core.presets import resolve
+from eagle3.core.spec import RunSpec
+from eagle3.measured import rates_of
+from eagle3.stages.context import StageError, Stopped
+from tests.stages.fake_vllm import ACCEPTED_A_REQUEST, DRAFTS_A_REQUEST, as_interpreter
+from tests.stages.runs import rows
+
+
+def worker(folder: Path, says: str = "") -> str:
+    """A worker's interpreter that makes a folder for the draft, or fails with words of its own."""
+    program = folder / "worker"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys, pathlib\n"
+        + (f"raise SystemExit({says!r})\n" if says else "pathlib.Path(sys.argv[-1], 'draft').mkdir(exist_ok=True)\n")
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+def spec_for(folder: Path, machine: str = "cpu", says: str = "", **overrides: Any) -> RunSpec:
+    few = {"data.train_prompts": 4, "data.heldout_prompts": 4, "evaluate.prompts": 4, "evaluate.concurrency": 2, "server.env": {}}
+    given = {
+        "workspace": str(folder / "ws"), "worker_python": worker(folder, says), "server_python": as_interpreter(folder),
+    }  # fmt: skip
+    return resolve("smoke", "smollm2-135m", machine, few | given | overrides)
+
+
+def never() -> bool:
+    return False
+
+
+def test_on_a_cpu_the_length_is_derived_from_the_two_speeds_and_marked_so(tmp_path: Path) -> None:
+    spec = spec_for(tmp_path, **{"evaluate.concurrencies": [1]})
+    found = break_even.measure(spec, never)
+    assert (found.source, [point.concurrency for point in found.points]) == ("derived", [1, 2])
+    length = 1 + sum(ACCEPTED_A_REQUEST) / DRAFTS_A_REQUEST
+    for point in found.points:
+        assert point.break_even_len == pytest.approx(length * point.plain.tok_s / point.draft.tok_s)
+    assert sum("derived from the measured speeds" in line for line in found.lines()) == 2
+    plain, draft = rows(tmp_path, "argv.jsonl")
+    assert "--speculative_config" not in plain
+    assert "synthetic" not in json.dumps(draft), "the CPU build ends at the first request with it"
+
+
+def test_on_a_gpu_vllm_makes_up_the_acceptance_and_the_length_counts_as_measured(tmp_path: Path) -> None:
+    found = break_even.measure(spec_for(tmp_path, "8x-b300"), never)
+    assert found.source == "measured"
+    argv: list[str] = rows(tmp_path, "argv.jsonl")[1]  # type: ignore[assignment]
+    config = json.loads(argv[argv.index("--speculative_config") + 1])
+    assert (config["rejection_sample_method"], config["synthetic_acceptance_length"]) == ("synthetic", 2.0)
+
+
+def test_the_estimate_tells_it_before_the_hours_are_paid(tmp_path: Path) -> None:
+    spec = spec_for(tmp_path)
+    found = break_even.measure(spec, never)
+    told = estimate(spec, rates_of(tmp_path / "ws", spec))
+    assert told.break_even[2].value == pytest.approx(found.points[0].break_even_len, abs=0.001)
+    said = f"a draft pays from an acceptance length of {told.break_even[2].value:.2f} on, 2 in flight"
+    assert any(line.startswith(said) for line in lines(told))
+
+
+def test_a_draft_that_cannot_be_made_is_told_by_its_last_words_before_the_draft_server_starts(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="No untrained draft of smollm2-135m could be made: torch is not there"):
+        break_even.measure(spec_for(tmp_path, says="torch is not there"), never)
+    assert rows(tmp_path, "argv.jsonl") == []
+
+
+def test_a_stop_leaves_no_server_and_no_length(tmp_path: Path) -> None:
+    spec = spec_for(tmp_path)
+    asked: list[bool] = []
+
+    def stop_once_the_plain_server_is_up() -> bool:
+        asked.extend([True] * (tmp_path / "argv.jsonl").exists())
+        return len(asked) > 1
+
+    with pytest.raises(Stopped):
+        break_even.measure(spec, stop_once_the_plain_server_is_up)
+    assert not list((tmp_path / "ws").rglob("servers/*.json"))
+    assert rates_of(tmp_path / "ws", spec) == {}
