@@ -167,6 +167,14 @@ class Catalog:
             return None
         return None
 
+    def hosts(self) -> list[str]:
+        """The hosts that somebody looked at from here, the last one first."""
+        try:
+            rows = self._db.execute("SELECT host FROM looks GROUP BY host ORDER BY max(at) DESC LIMIT 50").fetchall()
+        except sqlite3.Error:
+            return []  # told where the runs are read
+        return [str(host) for (host,) in rows]
+
     def look(self, host: str, workspace: str, at: float) -> None:
         """Somebody looked at this workspace, the last time ``at``."""
         try:

@@ -31,6 +31,7 @@ FOLLOW_S = 1.0
 """Seconds between two reads of the open run."""
 FOLLOW_LATE_S = 3.0
 """A followed run brings the probes along; only where one is so late is it asked for alone."""
+FOLLOWING = "Following the run"
 RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 LAUNCH_TRIES = 20
 CLOSE_LIMIT_S = 4.0
@@ -104,7 +105,19 @@ class Session(ReadinessCalls):
 
     def follow(self, run_id: str) -> None:
         """Follow this run, and no other."""
-        self._spawn("Following the run", self._follow(run_id))
+        self._spawn(FOLLOWING, self._follow(run_id))
+
+    def unfollow(self) -> None:
+        """Follow no run: nobody looks at it at the moment."""
+        if task := self._tasks.get(FOLLOWING):
+            task.cancel()
+
+    def pace(self, poll_s: float) -> None:
+        """Seconds between two probes from now on; a shorter pace begins with one."""
+        sooner, self._poll_s = poll_s < self._poll_s, poll_s
+        if sooner:
+            self._probe_due = 0.0
+            self._wake.set()
 
     def launch(
         self, spec: RunSpec, run_id: str, secrets: Mapping[str, str] | None = None, *, report: dict[str, Any] | None = None

@@ -102,5 +102,5 @@ class ConsoleScreen(Screen[None]):
             return
         app = self.console_app
         now = app.clock()
-        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, self._note())
+        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, self._note(), len(app.members))
         self.present(app.console_state, now)

@@ -14,10 +14,12 @@ from tui.formats import age_label, duration_label, fit, one_line
 from tui.machine_words import host_words
 from tui.screens.base import bindings_of
 from tui.screens.runs_list import RunsListScreen
+from tui.standing import parts_of
 from tui.state import Console
 from tui.themes.palette import ACCENT, BAD, MUTED, WARN
 from tui.widgets.disks import DisksPanel
 from tui.widgets.gpus import GpusPanel
+from tui.widgets.hosts import Group, HostList, folds
 from tui.widgets.panel import caption
 from tui.widgets.runs_table import RunsTable
 from tui.widgets.vllm import VllmPanel
@@ -61,6 +63,12 @@ class OverviewScreen(RunsListScreen):
     HERE = "overview"
     BINDINGS = bindings_of("overview")
 
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chosen: dict[str, bool] = {}
+        """Groups that the operator folded (True) or opened (False)."""
+        self._folded: dict[str, bool] = {}
+
     def action_services(self) -> None:
         from tui.screens.servers import ServersScreen
 
@@ -68,6 +76,9 @@ class OverviewScreen(RunsListScreen):
         self.console_app.session.ask_services()
 
     def body(self) -> ComposeResult:
+        hosts = HostList(id="hosts")
+        hosts.display = False
+        yield hosts
         yield Static(id="notice")
         with Horizontal(id="machine"):
             yield GpusPanel(id="gpus")
@@ -75,7 +86,48 @@ class OverviewScreen(RunsListScreen):
         yield VllmPanel(id="vllm")
         yield self.runs_table()
 
+    def _hosts(self, now: float) -> int:
+        """Show the hosts where there are several; gives the rows that they take."""
+        app, hosts = self.console_app, self.query_one(HostList)
+        if len(app.members) < 2:
+            return 0
+        if not hosts.display:
+            hosts.display = True
+            hosts.focus()
+        opened = {name: 1 + len(parts_of(member.console, now)) for name, member in app.members.items()}
+        room = max(len(opened) + 2, (self.size.height - 2) // 2)
+        self._folded = folds(list(opened), self._chosen, opened, room)
+        hosts.show([Group(member.console, self._folded[name], member is app.front) for name, member in app.members.items()], now)
+        least = 2 + MIN_RUNS_ROWS + 5 + 3 + 1
+        rows = max(3, min(hosts.rows, max(room, self.size.height - least)))
+        if self.size.height < 34:
+            rows = min(rows, max(4, self.size.height - least))
+        hosts.styles.height = rows
+        return rows
+
+    def action_fold(self) -> None:
+        """The group of the host in front."""
+        self._fold(self.console_app.front.name)
+
+    def action_fold_all(self) -> None:
+        """All groups: open where any is folded."""
+        self._chosen = dict.fromkeys(self._folded, not any(self._folded.values()))
+        self.refresh_known()
+
+    def _fold(self, name: str) -> None:
+        self._chosen[name] = not self._folded.get(name, True)
+        self.refresh_known()
+
+    def on_host_list_folded(self, message: HostList.Folded) -> None:
+        message.stop()
+        self._fold(message.host)
+
+    def on_host_list_brought(self, message: HostList.Brought) -> None:
+        message.stop()
+        self.console_app.bring(message.host)
+
     def present(self, console: Console, now: float) -> None:
+        taken = self._hosts(now)
         probe = console.probe.value
         line = notice(console, now)
         if not line.plain and probe is not None:
@@ -94,7 +146,7 @@ class OverviewScreen(RunsListScreen):
         vllm.show(probe.vllm if probe else None, console.history)
         for panel in (gpus, disks, vllm):
             panel.age(age, stale)
-        room = self.size.height - 3 - vllm.rows - MIN_RUNS_ROWS
+        room = self.size.height - 3 - vllm.rows - MIN_RUNS_ROWS - taken
         self.query_one("#machine").styles.height = max(5, min(max(gpus.rows, disks.rows), room))
         table = self.query_one(RunsTable)
         table.show(console, now)
