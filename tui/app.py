@@ -27,7 +27,7 @@ from tui.calling import Caller
 from tui.catalog import Catalog
 from tui.checking import Checking
 from tui.comparing import Compared
-from tui.fleet import BEHIND_POLLS, Member, Place
+from tui.fleet import NOT_KEPT, Member, Place
 from tui.formats import count_label, one_line
 from tui.keymap import KEYS
 from tui.launching import Launching
@@ -41,9 +41,9 @@ from tui.screens.overview import OverviewScreen
 from tui.session import Session
 from tui.settings import Settings
 from tui.state import Console
+from tui.taping import Taping
 from tui.themes.filters import AsciiFilter, PaletteFilter
 from tui.themes.palette import CALM, PALETTES, theme
-from tui.widgets.titlebar import link_words
 
 LATER = {
     "readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen",
@@ -57,7 +57,7 @@ TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
 """Seconds that a note stays; a click takes it away at once."""
 
 
-class ConsoleApp(News, App[None]):
+class ConsoleApp(News, Taping, App[None]):
     """``connect`` makes the container; ``clock`` gives Unix seconds. Both are passed in, so that tests can drive them."""
 
     CSS_PATH = "themes/console.tcss"
@@ -84,6 +84,9 @@ class ConsoleApp(News, App[None]):
         terminal_is_there: Callable[[], bool] = lambda: True,
         settings: Settings | None = None,
         problem: str = "",
+        record_to: Path | None = None,
+        replay_of: str = "",
+        speed: float = 1.0,
     ) -> None:
         super().__init__()
         self.settings = settings or Settings()
@@ -99,6 +102,7 @@ class ConsoleApp(News, App[None]):
         self._poll_s, self._actor, self._preload = poll_s, actor, preload
         self._workspace, self._worker_python = workspace, worker_python
         self._dial, self._hosts = dial, hosts
+        self._record_to, self.replay_of, self._speed = record_to, replay_of, speed
         self._ask = login_questions(self)
         self.members = {}
         self.front = self._enlist(Place(host, connect))
@@ -111,12 +115,16 @@ class ConsoleApp(News, App[None]):
         name = place.name
 
         def post(news: Message) -> object:
+            self.record(name, news)
             return self.post_message(messages.OfHost(name, news))
 
         session = Session(
             place.connect, post=post, ask=self._ask, clock=self.clock, poll_s=self._poll_s, actor=self._actor,
-            preload=self._preload, workspace=self._workspace or plan.DEFAULT_WORKSPACE, read_only=self.settings.read_only,
+            preload=self._preload, workspace=self._workspace or plan.DEFAULT_WORKSPACE,
+            read_only=self.settings.read_only or bool(self.replay_of),
         )  # fmt: skip
+        if self.replay_of:
+            session.read_only_words = f"this is a {self.replay_of}; nothing can be changed in it."
         caller = Caller(
             self.settings.alerts, host=name, clock=self.clock, ring=self.bell, notify=self._desktop_note,
             tell=lambda text: self.tell(text, "warning"),
@@ -126,13 +134,6 @@ class ConsoleApp(News, App[None]):
             plan.first_choices(self._workspace, self._worker_python), Checking(self), Launching(self), Mending(self),
         )  # fmt: skip
         return member
-
-    def _pace(self) -> None:
-        """The host in front is asked at the chosen pace, the others less often."""
-        for member in self.members.values():
-            pace_s = self._poll_s * (1 if member is self.front else BEHIND_POLLS)
-            member.console.poll_s = pace_s
-            member.session.pace(pace_s)
 
     # --- life
 
@@ -146,6 +147,8 @@ class ConsoleApp(News, App[None]):
         if self._problem:
             self.tell(self._problem, "warning")
         self.set_interval(CALM_TICK_S if self.settings.reduced_motion else 1.0, self._tick)
+        if self._record_to is not None:
+            self.begin_recording(self._record_to)
         for member in self.members.values():
             self._begin(member)
         if self.first_run:
@@ -160,10 +163,12 @@ class ConsoleApp(News, App[None]):
         self.call_after_refresh(member.session.start)
 
     async def on_unmount(self) -> None:
+        self.end_recording()
         members = list(self.members.values())
         await asyncio.gather(*(part.close() for member in members for part in (member.session, member.caller)))
         if self.catalog is not None:
             for member in members:
+                self.keep_picture(member)
                 if member.console.probe.at is not None:
                     self.catalog.look(member.name, member.session.workspace, member.console.probe.at)
             self.catalog.close()
@@ -255,58 +260,6 @@ class ConsoleApp(News, App[None]):
         else:
             self.push_screen(known)
 
-    def _screen_name(self, name: str) -> str:
-        """Every host has screens of its own, which keep what was chosen on them; Overview alone is of all."""
-        return f"{name} of {self.here.name}"
-
-    def screen_of(self, name: str) -> Screen[Any] | None:
-        """The screen ``name`` of the host that is meant, where it was ever opened."""
-        known = self._screen_name(name)
-        return self.get_screen(known) if self.is_screen_installed(known) else None
-
-    def bring(self, host: str) -> None:
-        """Bring another host to the front: the screens, the keys and the dialogs are about it from now on."""
-        member = self.members.get(host)
-        if member is None or member is self.front or not isinstance(self.screen, ConsoleScreen):
-            return
-        self.front.session.unfollow()
-        self.front = member
-        self._pace()
-        if view := member.console.open_run:
-            member.session.follow(view.run_id)
-        here = self.screen.HERE
-        if here != "overview":
-            self.action_go("overview")
-            self.action_go("runs" if here == "compare" else here)
-        self.present()
-        waiting, member.waiting = member.waiting, []
-        for screen, then in waiting:
-            self.push_screen(screen, then)
-
-    def open_host(self, name: str) -> None:
-        """Have one host more, and bring it to the front."""
-        if name not in self.members and self._dial is not None:
-            self._begin(self._enlist(Place(name, self._dial(name))))
-        self.bring(name)
-
-    def action_next_host(self) -> None:
-        """The next host of this console."""
-        names = list(self.members)
-        self.bring(names[(names.index(self.front.name) + 1) % len(names)])
-
-    def action_hosts(self) -> None:
-        """Choose the host in front, or open one more."""
-        from tui.screens.hosts import ChooseHosts, HostChoice
-
-        def chosen(picked: list[str] | None) -> None:
-            for name in picked or []:
-                self.open_host(name)
-
-        found = [HostChoice(name, link_words(member.console.link)) for name, member in self.members.items()]
-        if self._dial is not None:
-            found += [HostChoice(name) for name in self._hosts() if name not in self.members]
-        self.ask_once(ChooseHosts(found, self.front.name, typed=self._dial is not None), chosen)
-
     def action_step_back(self) -> None:
         """Out of a field that takes every key as text, or of what a screen has opened; from anywhere else to Overview."""
         if isinstance(self.focused, Input):
@@ -344,6 +297,9 @@ class ConsoleApp(News, App[None]):
 
     def may_change(self) -> bool:
         """Whether anything may be changed from here; says so where not."""
+        if self.replay_of:
+            self.tell(f"This is a {self.replay_of}; nothing can be changed in it.", "warning")
+            return False
         if self.settings.read_only:
             self.tell("This console is read-only (--read-only, or read_only in settings.toml); nothing was changed.", "warning")
         return not self.settings.read_only
@@ -352,7 +308,10 @@ class ConsoleApp(News, App[None]):
         """Show this run and follow it."""
         if not self.is_running:
             return
-        self.console_state.watch(run_id)
+        if self.console_state.open_run is None or self.console_state.open_run.run_id != run_id:
+            self.keep_picture(self.here)
+            self.here.kept = NOT_KEPT
+        self.show_kept(self.console_state.watch(run_id))
         if not self.in_front:
             return  # it is shown, and followed, when its host comes to the front
         self.session.follow(run_id)

@@ -106,6 +106,44 @@ def hosts_of(words: Sequence[str] | None, local: bool, all_hosts: bool) -> list[
     return list(dict.fromkeys([*hosts, *named]))
 
 
+@app.command(help="Open the console and record what it receives into a file, for `replay`: a demonstration, a bug report.")
+def record(
+    words: Annotated[list[str] | None, typer.Argument(help="hosts, as for ssh", metavar="[HOST]...", show_default=False)] = None,
+    to: Annotated[str, typer.Option(help="file to write; it must not exist yet")] = "",
+    local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    run: Annotated[str, typer.Option(help="open this run at once")] = "",
+) -> None:  # fmt: skip
+    from tui.launchpad import open_console as start
+
+    if not to:
+        raise Usage("Say which file to write: eagle3-tui record HOST --to FILE.")
+    if Path(to).exists():
+        raise Usage(f"{to} exists already; name a new file.")
+    if not Path(to).absolute().parent.is_dir():
+        raise Usage(f"The folder {Path(to).parent} for the recording does not exist.")
+    hosts = hosts_of(words, local, False)
+    if not hosts and not local:
+        raise Usage("Say which HOST to record, as you would for ssh, or --local for this machine.")
+    raise typer.Exit(
+        start(hosts, local=local, workspace=workspace, python=python or None, run_id=run, record_to=Path(to).absolute())
+    )
+
+
+@app.command(help="Open the console on a recording: no connection, nothing can be changed, ages by the recording's clock.")
+def replay(
+    file: Annotated[Path, typer.Argument(help="what `record` or the key W wrote", show_default=False)],
+    speed: Annotated[float, typer.Option(help="times as fast as it happened", min=0.1, max=1000)] = 1.0,
+    run: Annotated[str, typer.Option(help="open this run at once")] = "",
+    theme: Annotated[str, typer.Option(help="calm, paper (light), contrast or safe (for the colour-blind)")] = "",
+    ascii: Annotated[bool, typer.Option("--ascii", help="only ASCII on the screen")] = False,
+) -> None:
+    from tui.launchpad import replay as start
+
+    if theme and theme not in THEMES:
+        raise Usage(f"There is no theme '{theme}'; --theme takes {', '.join(THEMES)}.")
+    raise typer.Exit(start(file, speed, run_id=run, options={"theme": theme, "ascii": ascii}))
+
+
 @app.command(help="Whether a run can be started there: every check with its evidence and what to do. Exit code 1 where not.")
 def check(
     words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",

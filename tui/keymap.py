@@ -33,6 +33,7 @@ KEYS: tuple[Key, ...] = (
     Key("T", "theme", "Theme", "the next theme: calm, paper (light), contrast, safe (colour-blind)", footer=False),
     Key("H", "hosts", "Hosts", "choose the host that everything is about, or open one more", footer=False),
     Key("ctrl+n", "next_host", "Next host", "the next host of this console", footer=False),
+    Key("W", "record", "Record", "record what the console receives into a file, or end the recording", footer=False),
     Key("ctrl+k", "hold", "Hold", "ask the container for no news, or go on", footer=False),
     Key("ctrl+r", "reconnect", "Reconnect", "connect again now", footer=False),
     Key("escape", "step_back", "Back", "out of a field, where every key is text; then back to Overview", footer=False),

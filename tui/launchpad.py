@@ -6,7 +6,7 @@ import getpass
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tui.app import ConsoleApp
     from tui.catalog import Catalog
     from tui.ports import Connect
+    from tui.recording import Recording
 
 THIS_MACHINE = "this machine"
 """The name under which ``--local`` is shown."""
@@ -41,6 +42,7 @@ def open_console(
     python: str | None,
     run_id: str = "",
     options: Mapping[str, object] | None = None,
+    record_to: Path | None = None,
 ) -> int:
     """Run the console on ``hosts`` (none, and not ``local``: the operator chooses) until it is left; returns the exit code.
     ``options`` win over the operator's settings."""
@@ -79,8 +81,49 @@ def open_console(
         poll_s=settings.poll_s,
         settings=settings,
         problem=problem,
+        record_to=record_to,
     )
     return run(app)
+
+
+def replay(path: Path, speed: float, *, run_id: str = "", options: Mapping[str, object] | None = None) -> int:
+    """Play a recording until it is left; returns the exit code."""
+    if not on_terminal():
+        return 2
+    settings, problem = chosen(default_path(), options or {})
+    calm(settings)
+    from tui.recording import RecordingError, load
+
+    try:
+        recording = load(path)
+    except RecordingError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return run(player(recording, speed, settings, problem, run_id, sys.stdin.isatty))
+
+
+def player(
+    recording: Recording,
+    speed: float,
+    settings: Settings,
+    problem: str = "",
+    run_id: str = "",
+    terminal_is_there: Callable[[], bool] = lambda: True,
+) -> ConsoleApp:
+    """The console on a recording: its own clock, no connection, no catalogue, no calls to the operator."""
+    from tui.app import ConsoleApp
+    from tui.fleet import Place
+    from tui.replaying import ReplayClock, replayed, title
+
+    clock = ReplayClock(recording, speed)
+    places = [Place(host, replayed(host, recording, clock)) for host in recording.hosts]
+    app = ConsoleApp(
+        places[0].connect, host=places[0].name, others=places[1:], clock=clock, poll_s=recording.poll_s, speed=speed,
+        run_id=run_id, terminal_is_there=terminal_is_there, problem=problem, replay_of=title(recording),
+        settings=settings.model_copy(update={"alerts": settings.alerts.model_copy(update={"kinds": []})}),
+    )  # fmt: skip
+    app.cut = recording.problem
+    return app
 
 
 def on_terminal() -> bool:

@@ -10,9 +10,14 @@ from textual.screen import Screen
 from tui import messages, plan
 from tui.alerting import Alert, happened_words, of_disks, of_runs, since_words
 from tui.catalog import Catalog
+from tui.fleet import Member
 from tui.formats import age_label, clean_text
+from tui.keeping import pack, unpack
 from tui.readiness_news import ReadinessNews
-from tui.state import NotesView
+from tui.state import NotesView, RunView
+
+KEEP_S = 60.0
+"""The picture of a run that goes on is kept so often."""
 
 
 class News(ReadinessNews):
@@ -25,9 +30,6 @@ class News(ReadinessNews):
         raise NotImplementedError
 
     def open_run(self, run_id: str) -> None:
-        raise NotImplementedError
-
-    def screen_of(self, name: str) -> Screen[Any] | None:
         raise NotImplementedError
 
     if TYPE_CHECKING:  # Textual's own
@@ -66,7 +68,42 @@ class News(ReadinessNews):
 
     def on_news_arrived(self, message: messages.NewsArrived) -> None:
         self.console_state.take_news(message.run_id, message.news, message.at, message.fresh)
+        self.keep_picture(self.here, KEEP_S)
         self.present()
+
+    def keep_picture(self, member: Member, least_s: float = 0.0) -> None:
+        """Have the catalogue keep the open run's picture, where it has changed since it was kept, ``least_s`` ago or more."""
+        view = member.console.open_run
+        if self.catalog is None or view is None or not view.heard or view.at is None:
+            return
+        if view.metrics.version == member.kept[1] and view.state == member.kept[2]:
+            return
+        ended_now = view.ended and view.state != member.kept[2]
+        if view.at - member.kept[0] < least_s and not ended_now:
+            return
+        member.kept = (view.at, view.metrics.version, view.state)
+        where = (member.name, member.session.workspace, view.run_id)
+        rows, events, at = view.metrics.unordered(), list(view.events), view.at
+        if least_s:
+            # A long run takes a moment to thin; the screen goes on meanwhile.
+            member.session.aside(
+                "Keeping the picture", lambda: pack(rows, events, view.result), lambda p: self._keep(where, p, at)
+            )
+        else:
+            self._keep(where, pack(rows, events, view.result), at)
+
+    def _keep(self, where: tuple[str, str, str], picture: bytes, at: float) -> None:
+        if self.catalog is not None:
+            self.catalog.save_picture(*where, picture, at)
+            self._tell_catalog_problem()
+
+    def show_kept(self, view: RunView) -> None:
+        """What the catalogue has of a run that has just been opened, until the container tells it."""
+        if self.catalog is None or view.heard or view.kept_at is not None:
+            return
+        found = self.catalog.picture(self.console_state.host, self.session.workspace, view.run_id)
+        if found is not None and (kept := unpack(found[0])) is not None:
+            view.take_kept(kept, found[1])
 
     def on_follow_failed(self, message: messages.FollowFailed) -> None:
         if (view := self.console_state.open_run) and view.run_id == message.run_id:

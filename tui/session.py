@@ -58,6 +58,7 @@ class Session(ReadinessCalls):
         self._poll_s, self._actor, self._preload = poll_s, actor, preload
         self.workspace = workspace
         self.read_only = read_only
+        self.read_only_words = "this console is read-only; nothing was changed."
         self._go = asyncio.Event()
         self._go.set()
         self._container: ContainerPort | None = None
@@ -171,6 +172,14 @@ class Session(ReadinessCalls):
         """Ask what happened in the last ``ago_s`` seconds, by the container's clock."""
         self._spawn("Looking back", self._since(ago_s, container_now))
 
+    def aside(self, what: str, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+        """Do ``work`` in a thread, and ``then`` here with what it gave."""
+
+        async def done() -> None:
+            then(await asyncio.to_thread(work))
+
+        self._spawn(what, done())
+
     async def close(self) -> None:
         """End every task and the connection; runs go on."""
         tasks = list(self._tasks.values())
@@ -189,7 +198,7 @@ class Session(ReadinessCalls):
         """As `_spawn`, for what changes something: never done by a console that may only look."""
         if self.read_only:
             work.close()
-            self._post(messages.AskFailed(what, "this console is read-only; nothing was changed."))
+            self._post(messages.AskFailed(what, self.read_only_words))
         else:
             self._spawn(what, work)
 

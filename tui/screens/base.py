@@ -94,6 +94,7 @@ class ConsoleScreen(Screen[None]):
     def _note(self) -> str:
         app = self.console_app
         words = [word for word, true in (("held", app.console_state.held), ("read-only", app.settings.read_only)) if true]
+        words += app.taping_words()
         return " · ".join(words)
 
     def refresh_known(self) -> None:

@@ -130,7 +130,10 @@ class OverviewScreen(RunsListScreen):
         taken = self._hosts(now)
         probe = console.probe.value
         line = notice(console, now)
-        if not line.plain and probe is not None:
+        app = self.console_app
+        if app.replay_of and (not line.plain or console.link.status in ("connecting", "up") and console.probe.at is None):
+            line = Text(f"{app.replay_of[0].upper()}{app.replay_of[1:]}. {app.ended_words}", ACCENT)
+        elif not line.plain and probe is not None:
             others = also_here(probe, self.console_app.session.actor or getpass.getuser())
             room = self.size.width - 4 - (len(others) + 3 if others else 0)
             line = Text(fit(host_words(probe.host), room), MUTED)
