@@ -29,7 +29,7 @@ from tui.checking import Checking
 from tui.comparing import Compared
 from tui.fleet import NOT_KEPT, Member, Place
 from tui.formats import count_label, one_line
-from tui.keymap import KEYS
+from tui.keymap import KEYS, key_of
 from tui.launching import Launching
 from tui.login import login_questions
 from tui.mending import Mending
@@ -349,7 +349,10 @@ class ConsoleApp(News, Taping, App[None]):
     def _ask_later(self, screen: Screen[Any], then: Callable[[Any], None] | None) -> None:
         """A key that is meant for one host must not answer a question about another: it waits until its host is in front."""
         self.here.waiting.append((screen, then))
-        self.tell(f"{self.here.name} has a question; it is asked when that host is in front (H).", "warning")
+        self.tell(
+            f"{self.here.name} has a question; it is asked when that host is in front ({key_of('everywhere', 'hosts')}).",
+            "warning",
+        )
 
     def action_reconnect(self) -> None:
         self.session.reconnect()

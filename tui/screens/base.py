@@ -11,12 +11,16 @@ from textual.containers import Vertical
 from textual.screen import Screen
 from textual.widgets import Footer
 
-from tui.keymap import key_label, keys_of
+from tui.keymap import key_label, key_of, keys_of
 from tui.state import Console
 from tui.widgets.titlebar import TitleBar
 
 if TYPE_CHECKING:
     from tui.app import ConsoleApp
+
+
+TO_RUNS, TO_PILOT = key_of("everywhere", "go('runs')"), key_of("everywhere", "pilot")
+"""Keys as they are now: the screens are imported after the operator's own keys are settled."""
 
 
 def bindings_of(where: str) -> list[BindingType]:

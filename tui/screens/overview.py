@@ -11,6 +11,7 @@ from textual.widgets import Static
 
 from eagle3.core.records import Probe
 from tui.formats import age_label, duration_label, fit, one_line
+from tui.keymap import key_of
 from tui.machine_words import host_words
 from tui.screens.base import bindings_of
 from tui.screens.runs_list import RunsListScreen
@@ -32,7 +33,7 @@ def notice(console: Console, now: float) -> Text:
     """The one line under the title where something keeps the picture from being fresh; else nothing."""
     link = console.link
     if link.status == "refused":
-        return Text(f"✗ {link.reason or 'The host refused us.'} Ctrl+r tries again.", BAD)
+        return Text(f"✗ {link.reason or 'The host refused us.'} {key_of('everywhere', 'reconnect')} tries again.", BAD)
     if link.status == "down":
         lasted = duration_label(now - link.since)
         below = " What stands below is what was last known." if console.probe.at is not None or console.runs else ""
@@ -42,7 +43,7 @@ def notice(console: Console, now: float) -> Text:
     if link.status == "degraded":
         return Text(f"▲ {link.reason or 'The link is slow.'}", WARN)
     if console.since:
-        return Text(f"{console.since}  Esc dismisses.", ACCENT)
+        return Text(f"{console.since}  {key_of('everywhere', 'step_back')} dismisses.", ACCENT)
     if console.probe.at is None:
         return Text(
             "Connecting; nothing is known of this machine yet." if link.status == "connecting" else "Asking the machine…", MUTED
@@ -131,7 +132,7 @@ class OverviewScreen(RunsListScreen):
         probe = console.probe.value
         line = notice(console, now)
         app = self.console_app
-        if app.replay_of and (not line.plain or console.link.status in ("connecting", "up") and console.probe.at is None):
+        if app.replay_of and (not line.plain or (console.link.status in ("connecting", "up") and console.probe.at is None)):
             line = Text(f"{app.replay_of[0].upper()}{app.replay_of[1:]}. {app.ended_words}", ACCENT)
         elif not line.plain and probe is not None:
             others = also_here(probe, self.console_app.session.actor or getpass.getuser())
@@ -160,7 +161,7 @@ class OverviewScreen(RunsListScreen):
 def runs_age(console: Console, now: float) -> str:
     """How many runs and how old the list is."""
     if not console.runs:
-        return "none yet · p launches the pilot" if console.runs_known else "not known yet"
+        return f"none yet · {key_of('everywhere', 'pilot')} launches the pilot" if console.runs_known else "not known yet"
     newest = max((known.at for known in console.runs.values() if known.at is not None), default=None)
     stale = "stale · " if console.stale(newest, now) else ""
     return f"{len(console.runs)} · {stale}{age_label(None if newest is None else now - newest)}"
