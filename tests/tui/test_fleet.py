@@ -6,14 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from textual.widgets import Input
 
 from tests.tui.conftest import Clock, MakeApp
 from tests.tui.support.container import FakeContainer, eight_gpus
 from tests.tui.support.driving import seen, until, until_seen
 from tests.tui.support.folders import NOW, write_run
+from tests.tui.test_settings import painted
 from tui.app import ConsoleApp
 from tui.catalog import Catalog
 from tui.fleet import BEHIND_POLLS, Place
+from tui.settings import Settings
 from tui.widgets.hosts import HostList
 
 SIZES = [(80, 24), (120, 40)]
@@ -202,3 +205,28 @@ async def test_hosts_looked_at_before_are_known_the_last_one_first(tmp_path: Pat
     catalog.look("older", "w", 1.0)
     assert catalog.hosts()[-1] == "older"
     catalog.close()
+
+
+async def test_the_groups_are_only_ascii_where_that_is_asked_for(other: FakeContainer, make_pair: MakePair) -> None:
+    other.gpu = eight_gpus()
+    app = make_pair(settings=Settings(ascii=True))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "8 x H200" in painted(app), "the group")
+        screen = painted(app)
+        assert screen.isascii() and "v box" in screen and "v spare" in screen
+        assert "?" not in screen.replace("? Help", "")
+
+
+@pytest.mark.parametrize("reduced", [True, False])
+async def test_with_reduced_motion_no_cursor_blinks_and_nothing_moves(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, container: FakeContainer, reduced: bool
+) -> None:
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "full")
+    write_run(container.root, "run-a")
+    app = make_app(settings=Settings(reduced_motion=reduced))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "run-a")
+        await pilot.press("5", "slash")
+        await until(pilot, lambda: isinstance(app.focused, Input), "the field")
+        assert isinstance(app.focused, Input) and app.focused.cursor_blink is not reduced
+        assert (app.animation_level == "none") is reduced

@@ -15,7 +15,7 @@ from tui.keymap import key_of
 from tui.machine_words import host_words
 from tui.screens.base import bindings_of
 from tui.screens.runs_list import RunsListScreen
-from tui.standing import parts_of
+from tui.standing import alerts_of, parts_of
 from tui.state import Console
 from tui.themes.palette import ACCENT, BAD, MUTED, WARN
 from tui.widgets.disks import DisksPanel
@@ -25,6 +25,8 @@ from tui.widgets.panel import caption
 from tui.widgets.runs_table import RunsTable
 from tui.widgets.vllm import VllmPanel
 
+ROOMY_ROWS = 34
+"""A screen of so many rows has room for a line of alerts; where it has not, the panels tell each by itself."""
 MIN_RUNS_ROWS = 5
 """Rows that the list of runs keeps on a small screen."""
 
@@ -101,7 +103,7 @@ class OverviewScreen(RunsListScreen):
         hosts.show([Group(member.console, self._folded[name], member is app.front) for name, member in app.members.items()], now)
         least = 2 + MIN_RUNS_ROWS + 5 + 3 + 1
         rows = max(3, min(hosts.rows, max(room, self.size.height - least)))
-        if self.size.height < 34:
+        if self.size.height < ROOMY_ROWS:
             rows = min(rows, max(4, self.size.height - least))
         hosts.styles.height = rows
         return rows
@@ -139,6 +141,8 @@ class OverviewScreen(RunsListScreen):
             room = self.size.width - 4 - (len(others) + 3 if others else 0)
             line = Text(fit(host_words(probe.host), room), MUTED)
             line.append(f" · {others}" if others else "", ACCENT)
+        if len(app.members) == 1 and self.size.height >= ROOMY_ROWS and (alerts := alerts_of(console, now)):
+            line = Text.assemble(line, "\n" if line.plain else "", (fit(f"▲ {'; '.join(alerts)}", self.size.width - 4), WARN))
         widget = self.query_one("#notice", Static)
         if widget.content != line:
             widget.update(line)
