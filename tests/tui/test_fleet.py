@@ -16,6 +16,7 @@ from tests.tui.test_settings import painted
 from tui.app import ConsoleApp
 from tui.catalog import Catalog
 from tui.fleet import BEHIND_POLLS, Place
+from tui.screens.hosts import Chooser, HostChoice
 from tui.settings import Settings
 from tui.widgets.hosts import HostList
 
@@ -230,3 +231,18 @@ async def test_with_reduced_motion_no_cursor_blinks_and_nothing_moves(
         await until(pilot, lambda: isinstance(app.focused, Input), "the field")
         assert isinstance(app.focused, Input) and app.focused.cursor_blink is not reduced
         assert (app.animation_level == "none") is reduced
+
+
+async def test_a_console_without_a_host_asks_which() -> None:
+    chooser = Chooser([HostChoice("gpu-1", "looked at before"), HostChoice("gpu-2"), HostChoice("[bold]")], "paper", False)
+    async with chooser.run_test(size=(80, 24)) as pilot:
+        await pilot.press("space", "down", "space", "enter")
+    assert chooser.return_value == ["gpu-1", "gpu-2"]
+    again = Chooser([], "calm", True)
+    async with again.run_test(size=(80, 24)) as pilot:
+        await pilot.press(*"box", "enter")
+    assert again.return_value == ["box"]
+    left = Chooser([HostChoice("gpu-1")], "calm", False)
+    async with left.run_test(size=(80, 24)) as pilot:
+        await pilot.press("escape")
+    assert not left.return_value
