@@ -36,9 +36,12 @@ class RecordingError(ValueError):
 
 
 class Recorder:
-    """Writes ``path`` (0600; it must not exist yet). Raises OSError when it cannot be begun or written."""
+    """Writes ``path`` (0600; it must not exist yet); ``secrets`` gives the values that are known to be secret at that moment.
+    Raises OSError when it cannot be begun or written."""
 
-    def __init__(self, path: Path, clock: Callable[[], float], hosts: list[str], poll_s: float, secrets: list[str]) -> None:
+    def __init__(
+        self, path: Path, clock: Callable[[], float], hosts: list[str], poll_s: float, secrets: Callable[[], list[str]]
+    ) -> None:
         self.path = path
         self.text_bytes = 0
         self._clock, self._secrets = clock, secrets
@@ -93,7 +96,7 @@ class Recorder:
         return {name: value for name, value in found.items() if value}
 
     def _entry(self, host: str, kind: str, data: Mapping[str, Any], run_id: str = "") -> None:
-        self._write([self._clock(), host, kind, run_id, cleaned(data, self._secrets)])
+        self._write([self._clock(), host, kind, run_id, cleaned(data, self._secrets())])
 
     def _write(self, value: object) -> None:
         line = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"

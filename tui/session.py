@@ -180,6 +180,10 @@ class Session(ReadinessCalls):
 
         self._spawn(what, done())
 
+    def secret_values(self) -> list[str]:
+        """The secrets of runs that were launched or resumed from here."""
+        return [value for known in self._secrets.values() for value in known.values()]
+
     async def close(self) -> None:
         """End every task and the connection; runs go on."""
         tasks = list(self._tasks.values())

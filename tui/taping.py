@@ -16,6 +16,9 @@ from tui.fleet import Fleet
 from tui.formats import bytes_label
 from tui.recording import Recorder
 
+SECRET_NAMES = ("TOKEN", "SECRET", "PASSWORD", "API_KEY")
+"""Ends of names of variables whose values are secrets."""
+
 
 class Taping(Fleet):
     """A part of `tui.app.ConsoleApp`. ``replay_of`` names what is played, where this is a replay."""
@@ -51,11 +54,8 @@ class Taping(Fleet):
 
     def begin_recording(self, path: Path) -> None:
         """Record into ``path`` from now on, beginning with how things stand."""
-        secrets = [
-            value for name, value in os.environ.items() if name.endswith(("TOKEN", "SECRET", "PASSWORD", "API_KEY")) and value
-        ]
         try:
-            self.recorder = Recorder(path, self.clock, list(self.members), self.front.console.poll_s, secrets)
+            self.recorder = Recorder(path, self.clock, list(self.members), self.front.console.poll_s, self._secrets)
         except OSError as error:
             self.tell(f"{path} cannot be recorded to: {error.strerror or error}; name another file.", "error")
             return
@@ -67,6 +67,11 @@ class Taping(Fleet):
         if view := self.front.console.open_run:
             self.front.session.follow(view.run_id)  # from its beginning: news are only what is new
         self.present()
+
+    def _secrets(self) -> list[str]:
+        """Values that a recording must not hold, whatever they look like: of this environment, and of runs started here."""
+        here = [value for name, value in os.environ.items() if name.upper().endswith(SECRET_NAMES) and value]
+        return here + [value for member in self.members.values() for value in member.session.secret_values()]
 
     def record(self, host: str, news: Message) -> None:
         """Write a piece of news, while a recording is under way."""

@@ -140,18 +140,27 @@ async def test_w_records_from_now_on_and_ends_it(
 
 def test_a_recording_ends_at_its_limit_and_a_file_is_never_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tui.recording.LIMIT_BYTES", 400)
-    recorder = Recorder(tmp_path / "a", lambda: NOW, ["box"], 5.0, [])
+    recorder = Recorder(tmp_path / "a", lambda: NOW, ["box"], 5.0, list)
     for _ in range(4):
         recorder.take("box", messages.LinkChanged(LinkState("up", NOW, "with " + "words " * 10)))
     assert recorder.full
     recorder.close("full")
     assert load(tmp_path / "a").problem == ""
     with pytest.raises(FileExistsError):
-        Recorder(tmp_path / "a", lambda: NOW, ["box"], 5.0, [])
+        Recorder(tmp_path / "a", lambda: NOW, ["box"], 5.0, list)
+
+
+def test_what_is_known_to_be_secret_is_hidden_whatever_it_looks_like(tmp_path: Path) -> None:
+    secrets: list[str] = []
+    recorder = Recorder(tmp_path / "a", lambda: NOW, ["box"], 5.0, lambda: secrets)
+    secrets.append("correct horse")  # typed while it was recorded
+    recorder.take("box", messages.ProbeFailed("it said: correct horse battery"))
+    recorder.close()
+    assert load(tmp_path / "a").entries[0].data == {"text": "it said: [hidden] battery"}
 
 
 def test_the_clock_of_a_recording_runs_at_its_speed_and_stands_still_at_the_end(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "a", clock := Clock(), ["box"], 5.0, [])
+    recorder = Recorder(tmp_path / "a", clock := Clock(), ["box"], 5.0, list)
     clock.now += 60
     recorder.take("box", messages.LinkChanged(LinkState("up", NOW)))
     recorder.close()
