@@ -1,6 +1,7 @@
 """The command line ``eagle3-tui``: the console, and the same things without a screen.
 
-    eagle3-tui HOST                 open the console on a host (what one would give ssh)
+    eagle3-tui [HOST …]             open the console on one host or several (what one would give ssh); without one, choose
+    eagle3-tui --all                the same on every host that the ssh_config names
     eagle3-tui --local              the same on this machine
     eagle3-tui check|launch|resume|runs|watch|stop|support HOST …
 
@@ -21,7 +22,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    no_args_is_help=True,
     help="A console for training and watching EAGLE-3 draft models. Without a command it opens on HOST, or on this machine "
     "with --local. Exit codes: 0 fine, 1 a check or a run failed, 2 wrong usage, 3 unreachable, 4 refused.",
 )
@@ -70,21 +70,78 @@ def place(words: Sequence[str] | None, local: bool, more: Sequence[str] = ()) ->
     return host, rest
 
 
-@app.command("open", help="Open the console (the default).")
+@app.command("open", help="Open the console (the default), on one host or several; without one, choose on a screen.")
 def open_console(
-    words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    words: Annotated[list[str] | None, typer.Argument(help="hosts, as for ssh", metavar="[HOST]...", show_default=False)] = None,
+    all_hosts: Annotated[bool, typer.Option("--all", help="every host that the ssh_config names")] = False,
+    local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
     run: Annotated[str, typer.Option(help="open this run at once")] = "",
     theme: Annotated[str, typer.Option(help="calm, paper (light), contrast or safe (for the colour-blind)")] = "",
     ascii: Annotated[bool, typer.Option("--ascii", help="only ASCII on the screen")] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="look, and change nothing")] = False,
+    reduced_motion: Annotated[bool, typer.Option("--reduced-motion", help="nothing moves or blinks")] = False,
 ) -> None:  # fmt: skip
     from tui.launchpad import open_console as start
 
-    host, _ = place(words, local)
     if theme and theme not in THEMES:
         raise Usage(f"There is no theme '{theme}'; --theme takes {', '.join(THEMES)}.")
-    options = {"theme": theme, "ascii": ascii, "read_only": read_only}
-    raise typer.Exit(start(host, local=local, workspace=workspace, python=python or None, run_id=run, options=options))
+    options = {"theme": theme, "ascii": ascii, "read_only": read_only, "reduced_motion": reduced_motion}
+    hosts = hosts_of(words, local, all_hosts)
+    raise typer.Exit(start(hosts, local=local, workspace=workspace, python=python or None, run_id=run, options=options))
+
+
+def hosts_of(words: Sequence[str] | None, local: bool, all_hosts: bool) -> list[str]:
+    """The hosts to open, each once; none: choose. Raises Usage."""
+    hosts = list(dict.fromkeys(words or []))
+    if local and (hosts or all_hosts):
+        raise Usage("With --local no HOST is given; H in the console opens others beside it.")
+    if not all_hosts:
+        return hosts
+    from remote.config import host_names
+    from remote.settings import Settings
+
+    named = host_names(Settings())
+    if not named and not hosts:
+        raise Usage("The ssh_config names no host (patterns do not count); name one.")
+    return list(dict.fromkeys([*hosts, *named]))
+
+
+@app.command(help="Open the console and record what it receives into a file, for `replay`: a demonstration, a bug report.")
+def record(
+    words: Annotated[list[str] | None, typer.Argument(help="hosts, as for ssh", metavar="[HOST]...", show_default=False)] = None,
+    to: Annotated[str, typer.Option(help="file to write; it must not exist yet")] = "",
+    local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    run: Annotated[str, typer.Option(help="open this run at once")] = "",
+) -> None:  # fmt: skip
+    from tui.launchpad import open_console as start
+
+    if not to:
+        raise Usage("Say which file to write: eagle3-tui record HOST --to FILE.")
+    if Path(to).exists():
+        raise Usage(f"{to} exists already; name a new file.")
+    if not Path(to).absolute().parent.is_dir():
+        raise Usage(f"The folder {Path(to).parent} for the recording does not exist.")
+    hosts = hosts_of(words, local, False)
+    if not hosts and not local:
+        raise Usage("Say which HOST to record, as you would for ssh, or --local for this machine.")
+    raise typer.Exit(
+        start(hosts, local=local, workspace=workspace, python=python or None, run_id=run, record_to=Path(to).absolute())
+    )
+
+
+@app.command(help="Open the console on a recording: no connection, nothing can be changed, ages by the recording's clock.")
+def replay(
+    file: Annotated[Path, typer.Argument(help="what `record` or the key W wrote", show_default=False)],
+    speed: Annotated[float, typer.Option(help="times as fast as it happened", min=0.1, max=1000)] = 1.0,
+    run: Annotated[str, typer.Option(help="open this run at once")] = "",
+    theme: Annotated[str, typer.Option(help="calm, paper (light), contrast or safe (for the colour-blind)")] = "",
+    ascii: Annotated[bool, typer.Option("--ascii", help="only ASCII on the screen")] = False,
+) -> None:
+    from tui.launchpad import replay as start
+
+    if theme and theme not in THEMES:
+        raise Usage(f"There is no theme '{theme}'; --theme takes {', '.join(THEMES)}.")
+    raise typer.Exit(start(file, speed, run_id=run, options={"theme": theme, "ascii": ascii}))
 
 
 @app.command(help="Whether a run can be started there: every check with its evidence and what to do. Exit code 1 where not.")
@@ -261,7 +318,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if words and words[0] in ELSEWHERE:
             raise Usage(f"There is no command '{words[0]}' here: {ELSEWHERE[words[0]]}.")
-        if words and words[0] not in commands and words[0] not in {"--help", "-h"}:
+        if not words and not sys.stdin.isatty():
+            words = ["--help"]
+        if not words or (words[0] not in commands and words[0] not in {"--help", "-h"}):
             words.insert(0, "open")
         app(args=words, prog_name="eagle3-tui")
     except Usage as error:

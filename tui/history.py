@@ -15,8 +15,8 @@ KEPT = 240
 WINDOW_S = 60.0
 """Rates of a server are over the last minute."""
 DISK_WINDOW_S = 900.0
-LEAST_DISK_S = 45.0
-"""A disk's rate of change over less than this is noise."""
+LEAST_DISK_S = 180.0
+"""A disk's rate of change over less than this is noise: one checkpoint would make it full within the hour."""
 SPARKS = " ▁▂▃▄▅▆▇█"
 
 Sample = tuple[float, float]
@@ -40,10 +40,15 @@ class History:
     """(t, utilisation in percent) by GPU."""
     free: dict[str, deque[Sample]] = field(default_factory=dict)
     """(t, free bytes) by mount."""
+    mean: deque[Sample] = field(default_factory=lambda: deque(maxlen=KEPT))
+    """(t, mean utilisation in percent) over all GPUs that told theirs."""
     servers: dict[str, deque[tuple[float, VllmServer]]] = field(default_factory=dict)
 
     def take(self, probe: Probe) -> None:
         """Add what one probe saw."""
+        told = [gpu.utilization_pct for gpu in probe.gpu.gpus if gpu.utilization_pct is not None]
+        if told:
+            self.mean.append((probe.now, sum(told) / len(told)))
         for gpu in probe.gpu.gpus:
             if gpu.utilization_pct is not None:
                 _ring(self.busy, gpu.index).append((probe.now, gpu.utilization_pct))
@@ -59,6 +64,10 @@ class History:
     def spark(self, gpu: int, width: int) -> str:
         """The utilisation of the last probes, one column each, newest on the right."""
         return sparkline([value for _, value in self.busy.get(gpu, ())], width, top=100.0)
+
+    def mean_busy(self) -> list[float]:
+        """The mean utilisation over all GPUs at the last probes, newest last."""
+        return [value for _, value in self.mean]
 
     def disk_rate(self, disk: Disk) -> float | None:
         """Bytes a second by which free space changes (negative: it fills), by least squares over the last quarter of an

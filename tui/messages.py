@@ -13,6 +13,14 @@ from tui.reading import LogAsk
 from tui.state import LinkState, RunView
 
 
+class OfHost(Message):
+    """News of the host called ``host``: one of the messages below."""
+
+    def __init__(self, host: str, news: Message) -> None:
+        super().__init__()
+        self.host, self.news = host, news
+
+
 class LinkChanged(Message):
     """The link is now ``link``."""
 

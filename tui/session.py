@@ -31,6 +31,7 @@ FOLLOW_S = 1.0
 """Seconds between two reads of the open run."""
 FOLLOW_LATE_S = 3.0
 """A followed run brings the probes along; only where one is so late is it asked for alone."""
+FOLLOWING = "Following the run"
 RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 LAUNCH_TRIES = 20
 CLOSE_LIMIT_S = 4.0
@@ -57,6 +58,7 @@ class Session(ReadinessCalls):
         self._poll_s, self._actor, self._preload = poll_s, actor, preload
         self.workspace = workspace
         self.read_only = read_only
+        self.read_only_words = "this console is read-only; nothing was changed."
         self._go = asyncio.Event()
         self._go.set()
         self._container: ContainerPort | None = None
@@ -104,7 +106,19 @@ class Session(ReadinessCalls):
 
     def follow(self, run_id: str) -> None:
         """Follow this run, and no other."""
-        self._spawn("Following the run", self._follow(run_id))
+        self._spawn(FOLLOWING, self._follow(run_id))
+
+    def unfollow(self) -> None:
+        """Follow no run: nobody looks at it at the moment."""
+        if task := self._tasks.get(FOLLOWING):
+            task.cancel()
+
+    def pace(self, poll_s: float) -> None:
+        """Seconds between two probes from now on; a shorter pace begins with one."""
+        sooner, self._poll_s = poll_s < self._poll_s, poll_s
+        if sooner:
+            self._probe_due = 0.0
+            self._wake.set()
 
     def launch(
         self, spec: RunSpec, run_id: str, secrets: Mapping[str, str] | None = None, *, report: dict[str, Any] | None = None
@@ -158,6 +172,18 @@ class Session(ReadinessCalls):
         """Ask what happened in the last ``ago_s`` seconds, by the container's clock."""
         self._spawn("Looking back", self._since(ago_s, container_now))
 
+    def aside(self, what: str, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+        """Do ``work`` in a thread, and ``then`` here with what it gave."""
+
+        async def done() -> None:
+            then(await asyncio.to_thread(work))
+
+        self._spawn(what, done())
+
+    def secret_values(self) -> list[str]:
+        """The secrets of runs that were launched or resumed from here."""
+        return [value for known in self._secrets.values() for value in known.values()]
+
     async def close(self) -> None:
         """End every task and the connection; runs go on."""
         tasks = list(self._tasks.values())
@@ -176,7 +202,7 @@ class Session(ReadinessCalls):
         """As `_spawn`, for what changes something: never done by a console that may only look."""
         if self.read_only:
             work.close()
-            self._post(messages.AskFailed(what, "this console is read-only; nothing was changed."))
+            self._post(messages.AskFailed(what, self.read_only_words))
         else:
             self._spawn(what, work)
 

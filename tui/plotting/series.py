@@ -42,6 +42,10 @@ class Metrics:
         """Every row that holds, in the order of time."""
         return sorted(self._rows.values(), key=lambda row: (row.t, row.seq))
 
+    def unordered(self) -> list[MetricRow]:
+        """Every row that holds, in no order: for whoever sorts them elsewhere."""
+        return list(self._rows.values())
+
     def last(self, stage: str, split: str) -> MetricRow | None:
         """The row of the highest step."""
         found = self.rows(stage, split)

@@ -14,7 +14,7 @@ from tui.exporting import tables_of
 from tui.formats import age_label, count_label, number_label
 from tui.plotting.figures import FIGURES, following, marks_of
 from tui.plotting.view import HOUR_S, Range, View
-from tui.screens.base import ConsoleScreen, bindings_of
+from tui.screens.base import TO_PILOT, TO_RUNS, ConsoleScreen, bindings_of
 from tui.state import Console, RunView
 from tui.themes.palette import ACCENT, SERIES, WARN
 from tui.widgets.events import EventsPanel
@@ -26,7 +26,7 @@ from tui.widgets.progress import ProgressLine
 from tui.widgets.stages import StagesPanel
 
 ZOOMS = ("all", "plots", "log")
-NOTHING = "No run is open.  Press 5 to choose one, or p to launch the pilot."
+NOTHING = f"No run is open.  Press {TO_RUNS} to choose one, or {TO_PILOT} to launch the pilot."
 
 
 def loss_title(view: RunView, roomy: bool) -> str:

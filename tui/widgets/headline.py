@@ -129,9 +129,13 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200, link_prob
 def _last_words(view: RunView, now: float, stale: bool, link_problem: str) -> str:
     """Why what is shown may be old, or nothing."""
     if not view.ended and link_problem:
-        return f"▲ {link_problem}"
+        kept = "" if view.kept_at is None else f" The picture is as of {age_label(now - view.kept_at)}."
+        return f"▲ {link_problem}{kept}"
+    kept = "" if view.kept_at is None else f"as of {age_label(now - view.kept_at)}, kept by this console"
     if view.problem:
-        return f"▲ {view.problem}"
+        return f"▲ {view.problem}" + (f" The picture is {kept}." if kept else "")
+    if kept:
+        return f"▲ {kept}; the container has not answered yet"
     if stale and not view.ended:
         return f"▲ stale: last heard {age_label(None if view.at is None else now - view.at)}"
     return ""
