@@ -90,6 +90,9 @@ def work(run_dir: Path) -> int:
             forecast.write(run_dir, spec)
         for stage in STAGES:
             run_stage(ctx, stage, importlib.import_module(f"eagle3.stages.{stage}"))
+            if stage == "extract" and spec.extract.world > 1:
+                tell_share(ctx)
+                return EXIT_FINISHED
         finish(ctx, started)
     except Stopped:
         journal.event(
@@ -112,6 +115,16 @@ def tell_lineage(ctx: StageContext) -> None:
         taken = ", ".join(lineage.get("stages", [])) or "nothing whole"
         changed = ", ".join(lineage.get("changed", [])) or "no field"
         ctx.journal.event("forked", f"Forked from {ctx.spec.forked_from}: takes over {taken}; changes {changed}.")
+
+
+def tell_share(ctx: StageContext) -> None:
+    """A run that extracts a share of the samples ends with it: a draft is trained on all of them."""
+    extract = ctx.spec.extract
+    ctx.journal.event(
+        "finished",
+        f"Share {extract.rank} of {extract.world} is extracted ({ctx.figures['extract']['samples']} samples). "
+        "When the other shares are, `eagle3 import RUN RUN … --id NEW` joins them into a run that trains.",
+    )
 
 
 def bring_target(ctx: StageContext) -> None:
@@ -189,11 +202,13 @@ def whence(record: dict[str, Any]) -> str:
 def inputs_hash(ctx: StageContext, name: str, module: ModuleType) -> str:
     """What the stage's result depends on: its part of the spec and what the stages before it left."""
     spec_part: Callable[[RunSpec], dict[str, Any]] = module.spec_part
+    # What a stage reads besides, such as the samples that were put aside; mostly nothing.
+    besides: Callable[[StageContext], dict[str, Any]] = getattr(module, "besides", lambda ctx: {})
     upstream = {}
     for before in UPSTREAM[name]:
         record = rundir.read_json(ctx.run_dir / "stages" / f"{before}.json") or {}
         upstream[before] = {path: entry["sha256"] for path, entry in record.get("outputs", {}).items()}
-    return hash_of({"stage": name, "spec": spec_part(ctx.spec), "upstream": upstream})
+    return hash_of({"stage": name, "spec": spec_part(ctx.spec), "upstream": upstream} | besides(ctx))
 
 
 def stale(ctx: StageContext, found: Any, inputs: str, module: ModuleType) -> str:

@@ -175,7 +175,7 @@ def _needs(spec: RunSpec, peak: int, samples: int, tokens: int) -> list[Need]:
     layers, hidden = len(spec.target.captured_layers), spec.target.hidden_size
     states = tokens * size.state_bytes_a_token
     what = (
-        f"hidden states {bytes_label(states)} ({tokens:,} tokens x {layers} layers x {hidden} x {size.value_bytes} bytes), "
+        f"hidden states {bytes_label(states)} ({tokens:,} tokens x {layers} layers x {hidden} x {size.state_value_bytes} bytes), "
         f"{spec.train.keep_last + 1} checkpoints of {bytes_label(size.checkpoint_bytes)}, "
         f"3 drafts of {bytes_label(size.saved_bytes)}, texts and logs"
     )

@@ -30,7 +30,7 @@ BASELINE = ("evaluate.prompts", "evaluate.concurrency", "evaluate.max_new_tokens
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("data.", "target.model"),
     "regenerate": (*_MODEL, "regenerate.max_new_tokens", "regenerate.temperature", "data.seed", *BASELINE),
-    "extract": (*_STATES, "target.auxiliary_layers"),
+    "extract": (*_STATES, "target.auxiliary_layers", "extract.storage", "extract.rank", "extract.world"),
     "vocabulary": ("vocabulary.", "target.model"),
     "train": ("train.", "target.auxiliary_layers", "target.name", "target.model", "target.draft."),
     "evaluate": ("evaluate.", "server.", *_MODEL, "target.auxiliary_layers", "device"),

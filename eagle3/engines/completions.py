@@ -18,11 +18,13 @@ _WATCH_S = 0.2
 
 
 class RequestFailed(Exception):
-    """A request got no usable answer. ``refused``: the server will refuse it every time (a prompt that is too long)."""
+    """A request got no usable answer. ``refused``: the server will refuse it every time (a prompt that is too long).
+    ``unreachable``: no connection came about, so the request has never been with the server."""
 
-    def __init__(self, reason: str, *, refused: bool = False) -> None:
+    def __init__(self, reason: str, *, refused: bool = False, unreachable: bool = False) -> None:
         super().__init__(reason)
         self.refused = refused
+        self.unreachable = unreachable
 
 
 @dataclass(frozen=True)
@@ -60,20 +62,23 @@ class Completions:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._client.aclose()
 
-    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The JSON object that the server answers. Raises RequestFailed after the last attempt, or at once when refused."""
-        reason = ""
+    async def post(self, path: str, body: dict[str, Any], *, timeout_s: float | None = None) -> dict[str, Any]:
+        """The JSON object that the server answers. ``timeout_s``: this request's own limit. Raises RequestFailed after the
+        last attempt, or at once when refused."""
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        reason, unreachable = "", False
         for attempt in range(self._retries + 1):
             if attempt:
                 await asyncio.sleep(self._backoff_s * 2 ** (attempt - 1))
             try:
-                async with asyncio.timeout(self._timeout_s):
+                unreachable = False
+                async with asyncio.timeout(limit_s):
                     response = await self._client.post(path, json=body)
             except TimeoutError:
-                reason = f"no answer within {self._timeout_s:g} s"
+                reason = f"no answer within {limit_s:.4g} s"
                 continue
             except httpx.HTTPError as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason, unreachable = f"{type(error).__name__}: {error}", isinstance(error, httpx.ConnectError)
                 continue
             if response.is_success:
                 try:
@@ -87,7 +92,8 @@ class Completions:
             reason = f"status {response.status_code}: {_message(response)}"
             if response.is_client_error and response.status_code not in (408, 429):
                 raise RequestFailed(reason, refused=True)
-        raise RequestFailed(f"{reason} (tried {self._retries + 1} times)")
+        times = f" (tried {self._retries + 1} times)" if self._retries else ""
+        raise RequestFailed(f"{reason}{times}", unreachable=unreachable)
 
 
 async def run_bounded(

@@ -19,6 +19,7 @@ from eagle3.stages import guarding
 from eagle3.stages import train as stage
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.stages.hold import Hold
+from eagle3.states.quarantine import put_aside
 from eagle3.training import draft, heldout, losses
 from eagle3.training.checkpoint import Checkpoint, CheckpointStore
 from eagle3.training.dataset import Collate, StatesDataset, train_loader
@@ -36,7 +37,7 @@ class Session:
         self.ctx = ctx
         self.device = torch.device(spec.device, 0) if spec.device == "cuda" else torch.device("cpu")
         self.compute = getattr(torch, spec.train.dtype)
-        samples = read_samples(ctx.run_dir / "data" / "samples.jsonl")
+        samples = read_samples(ctx.run_dir / "data" / "samples.jsonl", without=put_aside(ctx.run_dir))
         pack, states = spec.train.pack_tokens, ctx.run_dir / "states"
         dataset = StatesDataset(samples["train"], states, pack, self.compute)
         self.heldout = StatesDataset(samples["heldout"], states, pack, self.compute)
