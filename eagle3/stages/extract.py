@@ -80,7 +80,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
             with extraction_server(ctx, store) as server:
                 landing = Landing(ctx, server, store, done, quarantine)
                 began = time.monotonic() - ctx.paused_s
-                asyncio.run(landing.all(missing))
+                asyncio.run(landing.all(missing, samples))
                 seconds = max(time.monotonic() - began - ctx.paused_s, 1e-9)
                 figures = {"tok_s": landing.landed_tokens / seconds, "server_start_s": server.start_s}
         finally:

@@ -74,8 +74,11 @@ class Landing:
         self._unreachable_since: float | None = None
         self._began = self._last = clock()
 
-    async def all(self, samples: Sequence[Row]) -> None:
-        """Ask for every sample. Raises StageError where the stage cannot go on, Stopped on a stop; what has landed stays."""
+    async def all(self, samples: Sequence[Row], among: Sequence[Row] = ()) -> None:
+        """Ask for every sample; ``among``: those that are whole already too, for one of them may turn out to be another's.
+
+        Raises StageError where the stage cannot go on, Stopped on a stop; what has landed stays.
+        """
         settings = self._ctx.spec.extract
         self.hold.total = len(samples) + len(self.done)
         self._tell()
@@ -91,10 +94,12 @@ class Landing:
             asked: Sequence[Row] = samples
             for _ in range(1 + _MIXED_UP_ROUNDS):
                 await run_bounded(asked, land, concurrency=settings.concurrency, watch=self._watch, hold=self._full)
-                asked = [sample for sample in samples if sample["index"] in self._suspects]
+                asked = [sample for sample in among or samples if sample["index"] in self._suspects]
                 self._suspects.clear()
                 if not asked:
                     break
+                for sample in asked:
+                    self.done.pop(sample["index"], None)
         self._conclude()
 
     def _watch(self) -> None:
@@ -179,7 +184,7 @@ class Landing:
 
     def _suspect(self, error: StateError) -> None:
         """Of two samples with the same states either may be the wrong one: the other is asked for again too."""
-        if isinstance(error, MixedUp) and self.done.pop(error.other, None) is not None:
+        if isinstance(error, MixedUp):
             self._suspects.add(error.other)
 
     async def _wait_for_server(self, reason: str) -> None:
