@@ -111,6 +111,21 @@ class StateStore:
             raw.replace(self.path(sample["index"]))
         return self._record(row, content)
 
+    def take_over(self, file: Path, row: StateRow, sample: Row) -> StateRow:
+        """Give the states of another run's store, which were made in the same way, a second name here. Raises StateError where
+        they were not, or where the file is not what that store's manifest says."""
+        if row.made_of != self._made_of(sample):
+            raise StateError("they are of other tokens, or another model or other layers made them")
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise StateError(f"{file.name} cannot be read ({error.strerror})") from error
+        if hashlib.sha256(content).hexdigest() != row.sha256:
+            raise StateError(f"{file.name} is not what the manifest says")
+        self._claim(row)
+        self._second_name(file, sample, content)
+        return self._record(row, content)
+
     def write(self, sample: Row, hidden_states: torch.Tensor) -> StateRow:
         """Store states made in this process, through the same checks."""
         import torch
@@ -186,12 +201,17 @@ class StateStore:
         tensors = packing.unpack(tensors)
         check(tensors, sample["input_ids"], layers=len(self._layers), hidden_size=self._hidden_size, dtype=self._dtype)
         found, made_of = mark(tensors["hidden_states"]), self._made_of(sample)
+        row = StateRow(sample["index"], sample["id"], sample["split"], len(sample["input_ids"]), 0, "", made_of, found)
+        self._claim(row)
+        return row
+
+    def _claim(self, row: StateRow) -> None:
+        """Take the mark of a sample's last token. Raises MixedUp where a sample of other tokens has it."""
         with self._lock:
-            index, other = self._marks.setdefault(found, (sample["index"], made_of))
-            if other != made_of:
-                del self._marks[found]
+            index, other = self._marks.setdefault(row.mark, (row.index, row.made_of)) if row.mark else (row.index, row.made_of)
+            if other != row.made_of:
+                del self._marks[row.mark]
                 raise MixedUp(index)
-        return StateRow(sample["index"], sample["id"], sample["split"], len(sample["input_ids"]), 0, "", made_of, found)
 
     def _save(self, sample: Row, tensors: dict[str, torch.Tensor]) -> bytes:
         from safetensors.torch import save

@@ -28,7 +28,7 @@ from eagle3.core.spec import STAGES, RunSpec, hash_of
 from eagle3.core.wording import duration_label
 from eagle3.failures import explain, read_spec
 from eagle3.journal import Journal
-from eagle3.runner import notes, rundir
+from eagle3.runner import notes, pruned, rundir
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.stages.hold import Hold
 from eagle3.targets import TargetError, fetch, model_dir
@@ -195,6 +195,8 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
 
 def whence(record: dict[str, Any]) -> str:
     """Who finished a stage: an earlier attempt, or the run that this one was forked from."""
+    if record.get("imported_from"):
+        return "the import"
     parent = record.get("forked_from")
     return f"the run {parent}" if parent else f"attempt {record['attempt']}"
 
@@ -221,6 +223,8 @@ def stale(ctx: StageContext, found: Any, inputs: str, module: ModuleType) -> str
         return "what it was made from has changed"
     now = outputs(ctx.run_dir, module.OUTPUTS, ctx.check_stop)
     for path, entry in record.outputs.items():
+        if path not in now and pruned.on_purpose(ctx.run_dir, path):
+            continue
         if path not in now:
             return "its record is of another version" if (ctx.run_dir / path).is_file() else f"{path} is gone"
         if now[path]["sha256"] != entry["sha256"]:

@@ -18,6 +18,10 @@ class StateError(ValueError):
     """A state file is not what was asked for; the message says what is wrong with it."""
 
 
+class Misfit(StateError):
+    """States of another shape or precision than the spec's target has: those of every sample will be."""
+
+
 class MixedUp(StateError):
     """Two samples of different tokens have the same states at their last token; ``other`` is the one that came first. Which of
     the two is wrong cannot be told, so both are asked for again."""
@@ -54,12 +58,12 @@ def check(
         raise StateError(f"its {ids.numel()} token ids are not the {len(token_ids)} asked for")
     expected = (len(token_ids), layers, hidden_size)
     if tuple(states.shape) != expected:
-        raise StateError(f"its states have the shape {list(states.shape)}, not {list(expected)} (tokens, layers, hidden)")
+        raise Misfit(f"its states have the shape {list(states.shape)}, not {list(expected)} (tokens, layers, hidden)")
     found = str(states.dtype).removeprefix("torch.")
     if not states.is_floating_point():
-        raise StateError(f"its states are {found}, not floating point")
+        raise Misfit(f"its states are {found}, not floating point")
     if dtype != "auto" and found != dtype:
-        raise StateError(f"its states are {found}, and the target runs in {dtype}")
+        raise Misfit(f"its states are {found}, and the target runs in {dtype}")
     if not bool(torch.isfinite(states).all()):
         raise StateError("some of its states are NaN or infinite")
     several = len(set(token_ids)) > 1

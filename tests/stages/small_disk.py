@@ -11,8 +11,8 @@ from pathlib import Path
 
 from eagle3.rows import write_rows
 from eagle3.states.quarantine import put_aside
+from tests.stages.extraction import run, sample
 from tests.stages.runs import context, rows
-from tests.stages.test_landing import run, sample
 
 FLOOR = 2 << 20
 DEADLINE_S = 60.0
