@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import sys
 import threading
@@ -16,12 +18,12 @@ from eagle3.rows import read_rows
 from eagle3.stages import extract, vocabulary
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.stages.hold import Hold
-from eagle3.stages.landing import limit_s
+from eagle3.stages.landing import Landing, limit_s
 from eagle3.stages.room import SLACK, DiskRoom
-from eagle3.states.quarantine import put_aside
+from eagle3.states.quarantine import Quarantine, put_aside
 from eagle3.training.samples import read_samples
 from tests.stages.extraction import Answer, made, nan, run, sample, states
-from tests.stages.fake_vllm import Reply
+from tests.stages.fake_vllm import FakeVllm, Reply
 from tests.stages.runs import context, rows
 from tests.support.tmpfs import on_tmpfs
 
@@ -163,6 +165,16 @@ def test_requests_in_flight_are_halved_when_answers_come_late_and_it_is_said(tmp
     assert len(server.requests) == 60
 
 
+def test_a_server_that_cannot_be_reached_is_waited_for_and_then_ends_the_stage_blaming_no_sample(ctx: StageContext) -> None:
+    samples, store = read_rows(ctx.run_dir / "data" / "samples.jsonl"), extract.open_store(ctx)
+    ticks = itertools.count(0.0, 20.0)
+    with FakeVllm() as server:
+        pass  # its port is free again
+    with pytest.raises(StageError, match=r"cannot be reached for 120 s though it runs .*resume the run"):
+        asyncio.run(Landing(ctx, server, store, {}, Quarantine(store.folder), clock=lambda: next(ticks)).all(samples))
+    assert put_aside(ctx.run_dir) == frozenset() and events(ctx, "integrity") == []
+
+
 # ---------------------------------------------------------------- shares
 
 
@@ -228,6 +240,23 @@ def test_a_stop_is_obeyed_while_it_waits_for_space(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         run(ctx, free_bytes=lambda: 0)
     assert rows(tmp_path, "states/manifest.jsonl") == []
+
+
+def test_a_server_that_fails_for_want_of_space_is_waited_for_and_the_sample_not_blamed(tmp_path: Path) -> None:
+    ctx, full = made(tmp_path, extract__tries=1), [False]
+
+    def fails(before: int, ids: list[int]) -> Reply | None:
+        if ids[0] != 12 or before:
+            return None
+        full[0] = True
+        return Reply(500)
+
+    def free_bytes() -> int:
+        return 0 if full[0] and not events(ctx, "guard-disk") else 1 << 40
+
+    store, _ = run(ctx, fails, free_bytes=free_bytes)
+    assert [row["index"] for row in read_rows(store.manifest)] == list(range(6))
+    assert [row["kind"] for row in rows(tmp_path, "events.jsonl")] == ["guard-disk", "resumed"]
 
 
 def test_on_a_real_small_disk_it_waits_frees_nothing_and_goes_on_when_somebody_makes_room(tmp_path: Path) -> None:

@@ -158,3 +158,10 @@ def test_the_table_for_a_terminal_names_every_stage_and_every_source() -> None:
     text = "\n".join(lines(estimate(KIMI)))
     assert all(stage in text for stage in STAGES)
     assert "reported" in text and "derived" in text and "needs 10.8 TiB in ~/eagle3" in text
+
+
+def test_a_share_of_the_samples_takes_its_share_of_room_and_time() -> None:
+    whole = estimate(presets.resolve("full", "kimi-k2.5", "8x-b300")).of("extract")
+    share = estimate(presets.resolve("full", "kimi-k2.5", "8x-b300", {"extract.world": 4})).of("extract")
+    assert share.tokens == whole.tokens / 4
+    assert share.bytes < 0.26 * whole.bytes and share.seconds < whole.seconds
