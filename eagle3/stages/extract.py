@@ -28,6 +28,7 @@ OUTPUTS = ("states/manifest.jsonl", f"states/{QUARANTINE}")
 """The manifest holds the SHA-256 of every state; `whole` holds it against the files. A record that listed thousands of
 states itself would be read by every poll. The second file is there only where samples were put aside."""
 
+_MIB = 1 << 20
 _CONNECTOR = Path(__file__).parent.parent / "engines" / "cpu_connector.py"
 
 
@@ -98,7 +99,8 @@ def whole_states(ctx: StageContext, store: StateStore, samples: list[Row]) -> di
         ctx.check_stop()
         if total:
             reason = "holding the states on disk against the manifest"
-            ctx.journal.progress("extract", seen, total, "bytes", reason=reason, force=seen == total)
+            done, of = round(seen / _MIB), round(total / _MIB)
+            ctx.journal.progress("extract", done, of, "MiB", reason=reason, force=seen == total)
 
     ctx.journal.restart_rate()
     found = store.whole(samples, rehash=ctx.spec.extract.verify == "hash", tell=tell)

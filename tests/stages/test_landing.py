@@ -147,6 +147,8 @@ def test_a_corrupt_file_is_made_again_on_resume(ctx: StageContext) -> None:
 def test_a_finished_stage_is_taken_over_only_while_every_state_is_what_it_left(ctx: StageContext) -> None:
     store, _ = run(ctx)
     assert extract.whole(ctx) == ""
+    told = json.loads((ctx.run_dir / "progress.json").read_text())
+    assert (told["unit"], told["reason"]) == ("MiB", "holding the states on disk against the manifest")
     store.path(1).unlink()
     assert extract.whole(ctx) == "1 of 6 states are gone or changed"
 
