@@ -15,7 +15,7 @@ from tests.stages.extraction import run, sample
 from tests.stages.runs import context, rows
 
 FLOOR = 2 << 20
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 def main(place: Path) -> None:

@@ -119,6 +119,7 @@ def test_states_may_be_stored_smaller_than_they_came(made_elsewhere: Path, tmp_p
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_a_draft_is_trained_on_them(made_elsewhere: Path, tmp_path: Path) -> None:
     options = ["--set", "train.max_steps=3", "--set", "train.pack_tokens=64", "--set", "train.warmup_steps=1"]
     assert imported(tmp_path, str(made_elsewhere), "--id", "new", *SMALL, *options).exit_code == 0

@@ -261,11 +261,12 @@ def test_a_server_that_fails_for_want_of_space_is_waited_for_and_the_sample_not_
     assert [row["kind"] for row in rows(tmp_path, "events.jsonl")] == ["guard-disk", "resumed"]
 
 
+@pytest.mark.timeout(400)
 def test_on_a_real_small_disk_it_waits_frees_nothing_and_goes_on_when_somebody_makes_room(tmp_path: Path) -> None:
     """The states of six samples of 300 tokens are 16 MiB; of the disk's 24 somebody else holds 16 and gives them back."""
     place = tmp_path / "disk"
     command = [sys.executable, "-m", "tests.stages.small_disk", str(place)]
-    done = on_tmpfs(place, "size=24M", command, prepare=f"fallocate -l 16M {place}/other")
+    done = on_tmpfs(place, "size=24M", command, prepare=f"fallocate -l 16M {place}/other", timeout_s=300)
     assert done.returncode == 0, done.stderr.decode()
     told = json.loads(done.stdout.decode().splitlines()[-1])
     assert told["kinds"] == ["guard-disk", "resumed"]

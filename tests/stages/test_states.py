@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -198,3 +199,19 @@ def test_what_has_not_changed_since_the_last_look_is_not_read_again_where_that_i
     assert set(store.whole(map(sample, range(3)))) == {0, 2}
     store.path(2).write_bytes(b"x" * store.path(2).stat().st_size)
     assert set(store.whole(map(sample, range(3)), rehash=False)) == {0}
+
+
+def test_a_file_on_another_file_system_is_taken_too(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.raw.mkdir()
+    raw = store.raw / "cmpl-1.safetensors"
+    raw.write_bytes(content(sample(0)["input_ids"], states()))
+    rename = Path.replace
+
+    def across(self: Path, target: Path) -> Path:
+        if self == raw:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", across)
+    assert store.adopt(raw, sample(0)).index == 0
+    assert set(store.whole([sample(0)])) == {0}
