@@ -7,15 +7,12 @@ for, and by which server. With ``extract.world`` above one a run extracts its ow
 from __future__ import annotations
 
 import asyncio
-import json
-import shutil
 import time
-from pathlib import Path
 from typing import Any
 
 from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
+from eagle3.engines.choice import engine_part, extraction_server
 from eagle3.engines.model_dir import fingerprint
-from eagle3.engines.vllm_server import VllmServer
 from eagle3.rows import Row, read_rows
 from eagle3.stages.context import StageContext
 from eagle3.stages.landing import Landing
@@ -29,7 +26,6 @@ OUTPUTS = ("states/manifest.jsonl", f"states/{QUARANTINE}")
 states itself would be read by every poll. The second file is there only where samples were put aside."""
 
 _MIB = 1 << 20
-_CONNECTOR = Path(__file__).parent.parent / "engines" / "cpu_connector.py"
 
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
@@ -41,7 +37,7 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
 def _made_with(spec: RunSpec) -> dict[str, Any]:
     """What a sample's states depend on: every share of a run makes the same ones."""
     target = spec.target.model_dump(include=(MODEL_FIELDS - {"served_name", "source"}) | {"auxiliary_layers"})
-    part = {"target": target, "model": fingerprint(model_dir(spec.target.model))}
+    part = {"target": target, "model": fingerprint(model_dir(spec.target.model))} | engine_part(spec)
     return part if spec.extract.storage == "target" else part | {"storage": spec.extract.storage}
 
 
@@ -78,10 +74,16 @@ def run(ctx: StageContext) -> dict[str, Any]:
         tokens = sum(len(sample["input_ids"]) for sample in missing)
         ctx.check_disk(store.bytes_of(tokens, len(missing)))
         try:
-            with extraction_server(ctx, store) as server:
+            with extraction_server(ctx, store.raw) as server:
                 landing = Landing(ctx, server, store, done, quarantine)
                 began = time.monotonic() - ctx.paused_s
-                asyncio.run(landing.all(missing, samples))
+
+                def land() -> None:
+                    # Asked for again after a death of the server, what it failed while it died is no sample's fault.
+                    quarantine.clear()
+                    asyncio.run(landing.all([sample for sample in samples if sample["index"] not in done], samples))
+
+                server.surviving(land)
                 seconds = max(time.monotonic() - began - ctx.paused_s, 1e-9)
                 figures = {"tok_s": landing.landed_tokens / seconds, "server_start_s": server.start_s}
         finally:
@@ -119,23 +121,3 @@ def open_store(ctx: StageContext) -> StateStore:
         dtype=target.dtype,
         storage=ctx.spec.extract.storage,
     )
-
-
-def extraction_server(ctx: StageContext, store: StateStore) -> VllmServer:
-    """A server whose every request leaves a file of hidden states in the store's ``raw`` folder."""
-    folder = ctx.path("servers", "connector", _CONNECTOR.name).parent
-    shutil.copyfile(_CONNECTOR, folder / _CONNECTOR.name)
-    layers = {"hf_config": {"eagle_aux_hidden_state_layer_ids": ctx.spec.target.captured_layers}}
-    speculative = {"method": "extract_hidden_states", "num_speculative_tokens": 1, "draft_model_config": layers}
-    transfer = {
-        "kv_connector": "CpuHiddenStatesConnector",
-        "kv_connector_module_path": _CONNECTOR.stem,
-        "kv_role": "kv_producer",
-        "kv_connector_extra_config": {"shared_storage_path": str(store.raw)},
-    }
-    args = [
-        "--no-enable-prefix-caching",
-        "--speculative_config", json.dumps(speculative),
-        "--kv_transfer_config", json.dumps(transfer),
-    ]  # fmt: skip
-    return VllmServer(ctx, "extract", extra_args=args, pythonpath=folder)

@@ -45,7 +45,10 @@ class ExtractionServer(Protocol):
     log_path: Path
 
     def check_alive(self) -> None:
-        """Raise StageError where its process has ended."""
+        """Raise StageError where it has ended or answers nothing any more."""
+
+    def limit(self) -> int | None:
+        """Requests that may be in flight now at a server that others use too; None for the run's own."""
 
 
 class Landing:
@@ -93,7 +96,9 @@ class Landing:
 
             asked: Sequence[Row] = samples
             for _ in range(1 + _MIXED_UP_ROUNDS):
-                await run_bounded(asked, land, concurrency=settings.concurrency, watch=self._watch, hold=self._full)
+                await run_bounded(
+                    asked, land, concurrency=settings.concurrency, watch=self._watch, hold=self._full, limit=self._server.limit
+                )
                 asked = [sample for sample in among or samples if sample["index"] in self._suspects]
                 self._suspects.clear()
                 if not asked:
