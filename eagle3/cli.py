@@ -40,6 +40,7 @@ from eagle3.commands.control import checkpoint, pause
 from eagle3.commands.control import request as request_of
 from eagle3.commands.following import secrets_of, start
 from eagle3.commands.fork import fork
+from eagle3.commands.importing import import_states
 from eagle3.commands.prefetch import prefetch
 from eagle3.commands.prune import prune
 from eagle3.core.estimate import break_even_lines, estimate
@@ -55,6 +56,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.add_typer(spec_commands.app, name="spec")
 for command in (fork, pause, checkpoint, prune, prefetch, breakeven):
     app.command()(command)
+app.command("import")(import_states)
 
 
 @app.command()

@@ -68,14 +68,14 @@ def outcome(run_dir: Path, records: Mapping[str, Any]) -> dict[str, Any]:
         record = records.get(stage) or {}
         figures = record.get("figures") or {}
         # A training that went on from a checkpoint took only a part of its time in this attempt.
-        if record and not record.get("forked_from") and figures.get("resumed_from") is None:
+        if record and not taken_over(record) and figures.get("resumed_from") is None:
             actual[stage] = {"seconds": float(record["seconds"]), "bytes": float(size), **_tokens(stage, figures)}
     return compare(found, actual) if found else {}
 
 
 def learn(run_dir: Path, spec: RunSpec, records: Mapping[str, Any]) -> dict[str, float]:
     """Write the rates that this run has measured to the workspace, and return them."""
-    own = {stage: record for stage, record in records.items() if record and not record.get("forked_from")}
+    own = {stage: record for stage, record in records.items() if record and not taken_over(record)}
     figures = {stage: record["figures"] for stage, record in own.items()}
     found: dict[str, Any] = {
         "server_start_s": figures.get("regenerate", {}).get("server_start_s"),
@@ -107,6 +107,11 @@ def learn(run_dir: Path, spec: RunSpec, records: Mapping[str, Any]) -> dict[str,
         tokens = {name: float(count) for name, count in over.items() if count}
         remember(run_dir.parent.parent, spec, run_dir.name, measured, tokens=tokens)
     return measured
+
+
+def taken_over(record: Mapping[str, Any]) -> bool:
+    """Whether the stage was finished by another run, so that its seconds are none of this one's."""
+    return bool(record.get("forked_from") or record.get("imported_from"))
 
 
 def note_line(found: Mapping[str, Any]) -> str:

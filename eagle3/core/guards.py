@@ -193,6 +193,21 @@ def blind_samples(supervised: Sequence[int], settings: Guards) -> list[Finding]:
     return [Finding("zero-mask", text, part, settings.blind_share, counts, settings.blind)]
 
 
+def put_aside(count: int, asked: int, settings: Guards, reasons: str, *, all_asked: bool = False) -> list[Finding]:
+    """``count`` of the ``asked`` samples have no usable states, for ``reasons``. Judged once enough were asked for, or all."""
+    if settings.quarantined == "off" or not count or (asked < settings.quarantined_at_least and not all_asked):
+        return []
+    part = count / asked
+    if part <= settings.quarantined_share:
+        return []
+    text = (
+        f"{count} of {asked} samples have no usable states ({reasons}). That is the server or the disk, not the samples: look at "
+        "the server's log, mend it, then resume the run; states/quarantine.jsonl lists them."
+    )
+    counts = {"samples": float(asked), "quarantined": float(count)}
+    return [Finding("quarantined", text, part, settings.quarantined_share, counts, settings.quarantined)]
+
+
 def low_coverage(share: float, tokens: int, settings: Guards, size: int) -> list[Finding]:
     """``share``: of the held-out answers' tokens, those that the draft vocabulary of ``size`` tokens holds."""
     if tokens < settings.coverage_tokens or share >= settings.coverage_below or settings.coverage == "off":

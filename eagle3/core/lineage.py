@@ -33,7 +33,7 @@ BASELINE = (
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("data.", "target.model"),
     "regenerate": (*_MODEL, "regenerate.max_new_tokens", "regenerate.temperature", "data.seed", "engine", *BASELINE),
-    "extract": (*_STATES, "target.auxiliary_layers", "engine"),
+    "extract": (*_STATES, "target.auxiliary_layers", "extract.storage", "extract.rank", "extract.world", "engine"),
     "vocabulary": ("vocabulary.", "target.model"),
     "train": ("train.", "devices.train", "target.auxiliary_layers", "target.name", "target.model", "target.draft."),
     "evaluate": ("evaluate.", "server.", *_MODEL, "target.auxiliary_layers", "device", "engine"),

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from eagle3.runner import rundir
+from eagle3.runner import pruned, rundir
 from eagle3.runner.errors import VerbError
 from eagle3.runner.preflight import check_launch, make_run_dir
 
@@ -139,6 +139,9 @@ class _Linker:
         for name, entry in record["outputs"].items():
             if (folder / name).exists():
                 continue  # an output of two stages' patterns
+            if not (self._parent / name).exists() and pruned.on_purpose(self._parent, name):
+                rundir.write_json(folder / pruned.FILE, rundir.read_object(self._parent / pruned.FILE), durable=False)
+                continue
             self._file(folder, name)
             if not (folder / name).is_file() or _sha256(folder / name) != entry.get("sha256"):
                 raise VerbError(
@@ -151,7 +154,8 @@ class _Linker:
 
     def _states(self, folder: Path) -> None:
         """The states that the manifest vouches for and whose size is right; the others are made again."""
-        self._file(folder, "states/manifest.jsonl")
+        for name in ("states/manifest.jsonl", "states/looked.json"):
+            self._file(folder, name)
         for row in _rows(self._parent / "states" / "manifest.jsonl"):
             name = f"states/hs_{row.get('index')}.safetensors"
             with contextlib.suppress(FileNotFoundError):

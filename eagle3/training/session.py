@@ -23,6 +23,7 @@ from eagle3.stages import guarding
 from eagle3.stages import train as stage
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.stages.hold import Hold
+from eagle3.states.quarantine import put_aside
 from eagle3.training import draft, heldout
 from eagle3.training.checkpoint import Checkpoint
 from eagle3.training.dataset import Collate, StatesDataset, train_loader
@@ -58,7 +59,7 @@ class Session:
         self.device = _device(spec, self.group)
         self.compute = getattr(torch, spec.train.dtype)
         self.kind = KINDS[spec.train.kind]
-        samples = read_samples(ctx.run_dir / "data" / "samples.jsonl")
+        samples = read_samples(ctx.run_dir / "data" / "samples.jsonl", without=put_aside(ctx.run_dir))
         pack, states = spec.train.pack_tokens, ctx.run_dir / "states"
         dataset = StatesDataset(samples["train"], states, pack, self.compute)
         self.heldout = StatesDataset(samples["heldout"], states, pack, self.compute)

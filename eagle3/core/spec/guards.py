@@ -44,3 +44,9 @@ class Guards(Section):
     coverage: Response = field("warn", f"a draft vocabulary that lacks too much: {_HOW}")
     coverage_below: Share = field(0.95, "share of the held-out answers' tokens that it holds", "share")
     coverage_tokens: PositiveInt = field(200, "held-out tokens before it is judged", "tokens")
+    quarantined: Response = field("stop", f"too many samples put aside for want of whole states: {_HOW}")
+    quarantined_share: Share = field(0.05, "such samples among those asked for", "share")
+    quarantined_at_least: PositiveInt = field(20, "samples before they are judged; at the end all are", "samples")
+    disk_wait_s: Annotated[float, Field(ge=0)] = field(
+        21600.0, "how long extract waits for space when the disk is at its floor, before it ends; 0: it ends at once", "s"
+    )
