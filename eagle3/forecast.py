@@ -12,7 +12,7 @@ from typing import Any
 from eagle3.core.estimate import IMPORT_S, compare, estimate, refusal
 from eagle3.core.spec import RunSpec
 from eagle3.measured import rates_of, remember
-from eagle3.runner import rundir
+from eagle3.runner import rundir, state
 
 FILE = "estimate.json"
 
@@ -74,35 +74,48 @@ def outcome(run_dir: Path, records: Mapping[str, Any]) -> dict[str, Any]:
 
 def learn(run_dir: Path, spec: RunSpec, records: Mapping[str, Any]) -> dict[str, float]:
     """Write the rates that this run has measured to the workspace, and return them."""
+    found, tokens = measured(run_dir, spec, records)
+    if found:
+        remember(run_dir.parent.parent, spec, run_dir.name, found, tokens=tokens)
+    return found
+
+
+def measured(run_dir: Path, spec: RunSpec, records: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
+    """The rates that a run has measured, by the names of ``core.rates``, and over how many tokens each."""
     own = {stage: record for stage, record in records.items() if record and not record.get("forked_from")}
     figures = {stage: record["figures"] for stage, record in own.items()}
-    found: dict[str, Any] = {
-        "server_start_s": figures.get("regenerate", {}).get("server_start_s"),
-        "generate_tok_s": figures.get("regenerate", {}).get("tok_s"),
-        "plain_tok_s": figures.get("regenerate", {}).get("tok_s_no_draft"),
-        "extract_tok_s": figures.get("extract", {}).get("tok_s"),
-    }
+    answers, states = figures.get("regenerate", {}), figures.get("extract", {})
     served = figures.get("evaluate", {}).get("served", {})
+    found: dict[str, tuple[Any, Any]] = {
+        "server_start_s": (answers.get("server_start_s"), None),
+        "generate_tok_s": (answers.get("tok_s"), answers.get("answer_tokens")),
+        "plain_tok_s": (answers.get("tok_s_no_draft"), served.get("tokens_no_draft")),
+        "extract_tok_s": (states.get("tok_s"), states.get("tokens")),
+        "train_tok_s": _training_rate(run_dir, spec, own.get("train") or {}),
+    }
     # A speed that others have spoilt is no rate to plan with.
     if served.get("other_cpu", 0.0) < NOISY:
-        found["draft_tok_s"] = served.get("tok_s")
-    train = own.get("train", {})
-    # A resumed training's seconds are those of its last attempt alone.
-    if train and train["figures"].get("resumed_from") is None and train["seconds"] > IMPORT_S:
-        found["train_tok_s"] = spec.train.max_steps * spec.train.pack_tokens / (train["seconds"] - IMPORT_S)
-    measured = {name: float(value) for name, value in found.items() if value}
-    if measured:
-        steps = spec.train.max_steps * spec.train.pack_tokens
-        over = {
-            "generate_tok_s": figures.get("regenerate", {}).get("answer_tokens"),
-            "extract_tok_s": figures.get("extract", {}).get("tokens"),
-            "plain_tok_s": served.get("tokens_no_draft"),
-            "draft_tok_s": served.get("tokens"),
-            "train_tok_s": steps,
-        }
-        tokens = {name: float(count) for name, count in over.items() if count}
-        remember(run_dir.parent.parent, spec, run_dir.name, measured, tokens=tokens)
-    return measured
+        found["draft_tok_s"] = (served.get("tok_s"), served.get("tokens"))
+    known = {name: (value, count) for name, (value, count) in found.items() if value}
+    rates = {name: float(value) for name, (value, _) in known.items()}
+    return rates, {name: float(count) for name, (_, count) in known.items() if count}
+
+
+def _training_rate(run_dir: Path, spec: RunSpec, record: Mapping[str, Any]) -> tuple[float | None, float]:
+    """Tokens/s of packs, and over how many tokens."""
+    if not record:
+        return None, 0.0
+    if record["figures"].get("resumed_from") is None:
+        tokens = float(spec.train.max_steps * spec.train.pack_tokens)
+        return (tokens / (record["seconds"] - IMPORT_S) if record["seconds"] > IMPORT_S else None), tokens
+    # The stage's seconds are those of its last attempt, whose steps tell when they ended.
+    times = [
+        float(row["t"])
+        for row in state.tail_rows(run_dir / "metrics.jsonl")
+        if row.get("stage") == "train" and row.get("split") == "train" and row.get("attempt") == record["attempt"]
+    ]
+    tokens = float((len(times) - 1) * spec.train.pack_tokens)
+    return (tokens / (times[-1] - times[0]) if len(times) > 1 and times[-1] > times[0] else None), max(0.0, tokens)
 
 
 def note_line(found: Mapping[str, Any]) -> str:
