@@ -90,7 +90,8 @@ class Session:
         ctx.check_stop()
         ctx.journal.restart_rate()
         ctx.journal.progress("train", self.trainer.steps_done, total, "steps")
-        self.trainer.run()
+        with guarding.told(ctx):
+            self.trainer.run()
         if self.saved_step != total:
             self._save()
         val = self._validate(total)
@@ -133,13 +134,16 @@ class Session:
 
     def _guard(self, row: StepRow) -> None:
         """Look at the step for what goes wrong quietly. What asks for a stop ends the stage here, with everything saved."""
-        used, total = self._memory() if self.device.type == "cuda" else (None, None)
+        used, total = self._memory()
         seen = guards.StepSeen(
             row.step, row.loss, row.grad_norm, row.acc_pos[0], row.tokens, time.time(), time.monotonic(), used, total
         )
         guarding.act(self.ctx, self.guards.take(seen), self._save_once)
 
-    def _memory(self) -> tuple[int, int]:
+    def _memory(self) -> tuple[int | None, int | None]:
+        """Bytes in use and bytes in all of the GPU; None where there is none."""
+        if self.device.type != "cuda":
+            return None, None
         free, total = torch.cuda.mem_get_info(self.device)
         return total - free, total
 
