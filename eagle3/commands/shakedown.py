@@ -52,6 +52,7 @@ def shakedown(
     run_id: Annotated[str, typer.Option("--id", help="go on with this shakedown, or name it; it begins with 'shakedown-'")] = "",
     limit_min: Annotated[float, typer.Option(min=0, help="minutes it may take; 0: three times its estimate, at least 20")] = 0.0,
     secret: Secrets = None,
+    as_lines: Annotated[bool, typer.Option("--lines", hidden=True, help="every line as JSON, the report last")] = False,
     as_json: Json = False,
 ) -> None:
     """Run a spec's full shape for some minutes: longest prompts, one save, one kill, one resume, one served draft.
@@ -66,10 +67,13 @@ def shakedown(
         raise fail(text, EXIT_USAGE, as_json=as_json)
     if problems := estimate(full).problems:
         raise fail(problems[0], EXIT_USAGE, as_json=as_json)
-    say = partial(typer.echo, err=as_json)
+
+    def say(text: str) -> None:
+        typer.echo(json.dumps({"text": text}) if as_lines else text, err=as_json)
+
     told = _do(full, name, secret or [], limit_min * 60, say, as_json=as_json)
-    if as_json:
-        typer.echo(json.dumps(told))
+    if as_json or as_lines:
+        typer.echo(json.dumps({"report": told} if as_lines else told))
     if not told["passed"]:
         raise typer.Exit(1)
 

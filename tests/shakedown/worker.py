@@ -36,8 +36,8 @@ def as_interpreter(folder: Path, wrong: str = "") -> str:
 
 def main(argv: list[str], wrong: str) -> None:
     """What the program does when it is started as ``-m eagle3 work RUN_DIR``."""
-    if "work" not in argv:
-        raise SystemExit("only a worker")
+    if "work" not in argv:  # another command of eagle3, which is the real one
+        os.execv(sys.executable, [sys.executable, *argv[1:]])
     run_dir, attempt = Path(argv[-1]), int(os.environ["EAGLE3_ATTEMPT"])
 
     def finish(stage: str, **figures: Any) -> None:
