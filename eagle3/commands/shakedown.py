@@ -107,12 +107,15 @@ def _do(
     before = estimate(full, known)
     limit_s = limit_s or max(LEAST_LIMIT_S, LIMIT_FACTOR * estimate(short, known).seconds)
     began = partial(start, full.workspace, name, short, secret_names, detach=True, quiet=True, as_json=as_json)
-    if not run_dir.is_dir():
+    there = run_dir.is_dir()
+    if not there:
         began(resume=False)
         doing.note(run_dir, rates=as_rows(rates(full, known)), seconds_before=before.seconds, full=full.model_dump(mode="json"))
     say(f"{name} runs in {run_dir}; it may take {duration_label(limit_s)}.")
     try:
-        summary = doing.carry_out(run_dir, lambda: began(resume=True), limit_s=limit_s, actor=actor(), say=say, told=_teller(say))
+        summary = doing.carry_out(
+            run_dir, lambda: began(resume=True), limit_s=limit_s, actor=actor(), say=say, told=_teller(say), again=there
+        )
     except doing.OverTime as error:
         say(str(error))
         summary = _summary(run_dir)

@@ -20,6 +20,8 @@ STEPS_PAST_SAVE = 2
 LEAST_PROMPTS = 8
 TEMPLATE_TOKENS = 64
 """Room that a prompt leaves for the chat template and the target's own system message."""
+FINISHED = ("prepare", "regenerate", "extract", "vocabulary")
+"""Stages that are finished when the training is killed."""
 REPEATS_WITHIN = {"float32": 1e-4, "bfloat16": 2e-2}
 """By precision, how far a repeated step's loss may lie from the first one's, as a share of it. On a CPU the two are equal."""
 
@@ -70,17 +72,19 @@ def prompt_limit(spec: RunSpec) -> int:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a shakedown has left behind. ``losses``: attempt → step → loss. ``stage_attempts``: which attempt finished a
-    stage. ``left_alive``: processes of the killed attempt that lived on."""
+    """What a shakedown has left behind. ``killed_attempt``: which one it killed, by the signal ``killed_by``, and
+    ``left_alive`` of it lived on. ``before`` and ``after`` that: step → loss. ``stage_attempts``: who finished a stage."""
 
     state: str
     state_text: str
     longest_tokens: int
     saved_steps: Sequence[int]
+    killed_attempt: int
     killed_by: int | None
     left_alive: Sequence[int]
     resumed_from: int | None
-    losses: Mapping[int, Mapping[int, float]]
+    before: Mapping[int, float]
+    after: Mapping[int, float]
     stage_attempts: Mapping[str, int]
     served: Mapping[str, Any] = field(default_factory=dict)
     has_result: bool = False
@@ -137,7 +141,7 @@ def _killed(seen: Seen) -> Proof:
 def _resumed(seen: Seen) -> Proof:
     if seen.resumed_from is None:
         return Proof("resume", False, "no training went on from a checkpoint")
-    again = sorted(stage for stage in ("prepare", "regenerate", "extract", "vocabulary") if seen.stage_attempts.get(stage) != 1)
+    again = [stage for stage, attempt in seen.stage_attempts.items() if stage in FINISHED and attempt > seen.killed_attempt]
     text = f"the training went on from step {seen.resumed_from}"
     if again:
         return Proof("resume", False, f"{text}, but {', '.join(again)} ran again")
@@ -145,7 +149,7 @@ def _resumed(seen: Seen) -> Proof:
 
 
 def _losses(seen: Seen, spec: RunSpec) -> Proof:
-    first, second = seen.losses.get(1, {}), seen.losses.get(2, {})
+    first, second = seen.before, seen.after
     both = sorted(first.keys() & second.keys())
     if not both:
         return Proof("same losses", False, "no step was done by both attempts, so nothing can be compared")

@@ -38,10 +38,12 @@ def carry_out(
     actor: str,
     say: Say,
     told: Callable[[dict[str, Any]], None] = lambda summary: None,
+    again: bool = False,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """Follow the run to its end, killing and resuming it once; its last summary. ``told`` is given each one.
+    """Follow the run to its end, killing and resuming it once; its last summary. ``told`` is given each one. ``again``: it is
+    asked for again, so a run that has failed or was stopped is resumed first.
 
     Raises OverTime, after the run was stopped.
     """
@@ -49,27 +51,31 @@ def carry_out(
     while True:
         summary = state.summary(run_dir, time.time())
         told(summary)
+        attempt = int(summary["attempt"])
+        killed = killed_attempt(run_dir)
         if summary["state"] in state.LIVE:
             if clock() > deadline:
                 raise OverTime(_stop(run_dir, summary, limit_s, actor, sleep, clock))
-            if summary["attempt"] == 1 and (step := ripe(run_dir)) is not None:
-                kill(run_dir, step, actor, say)
+            if killed in (0, attempt) and (step := ripe(run_dir, attempt)) is not None:
+                kill(run_dir, attempt, step, actor, say)
             sleep(POLL_S)
-        elif summary["attempt"] == 1 and summary["exit_signal"] == signal.SIGKILL and was_killed(run_dir):
-            note(run_dir, left_alive=_left(run_dir, sleep, clock))
+        elif killed == attempt and summary["exit_signal"] == signal.SIGKILL:
+            note(run_dir, left_alive=_left(run_dir, attempt, sleep, clock))
             say("The worker is gone, and what it had started; resuming.")
+            resume()
+        elif again and summary["state"] != "finished":
+            again = False
+            say(f"The shakedown {summary['state_text']}; resuming it.")
             resume()
         else:
             return summary
 
 
-def ripe(run_dir: Path) -> int | None:
-    """The last step of a training that has saved and gone a few steps further; None before that."""
+def ripe(run_dir: Path, attempt: int) -> int | None:
+    """The last step of an attempt that has saved and gone a few steps further; None before that."""
     saved = fork.checkpoints(run_dir)
-    if not saved:
-        return None
-    steps = [int(row.get("step") or 0) for row in training_rows(run_dir) if row.get("attempt") == 1]
-    return steps[-1] if steps and steps[-1] >= saved[0] + STEPS_PAST_SAVE else None
+    steps = [int(row.get("step") or 0) for row in training_rows(run_dir) if row.get("attempt") == attempt] if saved else []
+    return steps[-1] if any(steps[0] <= step <= steps[-1] - STEPS_PAST_SAVE for step in saved if steps) else None
 
 
 def training_rows(run_dir: Path) -> list[dict[str, Any]]:
@@ -78,20 +84,20 @@ def training_rows(run_dir: Path) -> list[dict[str, Any]]:
     return [row for row in rows if row.get("stage") == "train" and row.get("split", "train") == "train"]
 
 
-def kill(run_dir: Path, step: int, actor: str, say: Say) -> None:
-    """SIGKILL to the worker of the first attempt; the first time it is an event too."""
-    started = rundir.read_object(state.attempt_dir(run_dir, 1) / "started.json")
-    if not was_killed(run_dir):
+def kill(run_dir: Path, attempt: int, step: int, actor: str, say: Say) -> None:
+    """SIGKILL to the worker of an attempt; the first time it is an event too."""
+    started = rundir.read_object(state.attempt_dir(run_dir, attempt) / "started.json")
+    if not killed_attempt(run_dir):
         text = f"The shakedown kills the worker behind step {step} (SIGKILL), to see that the run goes on from its checkpoint."
-        events.append(run_dir, 1, "shakedown-kill", text, actor=actor)
-        note(run_dir, killed_at_step=step)
+        events.append(run_dir, attempt, "shakedown-kill", text, actor=actor)
+        note(run_dir, killed_attempt=attempt, killed_at_step=step)
         say(text)
     proctable.send((int(started.get("pid") or 0), int(started.get("start_ticks") or 0)), signal.SIGKILL)
 
 
-def was_killed(run_dir: Path) -> bool:
-    """Whether it was this shakedown that killed the first attempt, and not the machine's memory."""
-    return "killed_at_step" in rundir.read_object(run_dir / FILE)
+def killed_attempt(run_dir: Path) -> int:
+    """Which attempt this shakedown has killed, rather than the machine's memory; 0: none yet."""
+    return int(rundir.read_object(run_dir / FILE).get("killed_attempt") or 0)
 
 
 def note(run_dir: Path, **more: Any) -> None:
@@ -99,9 +105,9 @@ def note(run_dir: Path, **more: Any) -> None:
     rundir.write_json(run_dir / FILE, {"v": 1, **rundir.read_object(run_dir / FILE), **more})
 
 
-def _left(run_dir: Path, sleep: Callable[[float], None], clock: Callable[[], float]) -> list[int]:
+def _left(run_dir: Path, attempt: int, sleep: Callable[[float], None], clock: Callable[[], float]) -> list[int]:
     deadline = clock() + LEFT_S
-    while (left := adopt.leftovers(run_dir, 1)) and clock() < deadline:
+    while (left := adopt.leftovers(run_dir, attempt)) and clock() < deadline:
         sleep(POLL_S)
     return [pid for pid, _ in left]
 

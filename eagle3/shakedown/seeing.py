@@ -12,7 +12,7 @@ from eagle3.core.spec import STAGES, RunSpec
 from eagle3.core.wording import duration_label
 from eagle3.rows import read_rows
 from eagle3.runner import fork, rundir, state
-from eagle3.shakedown.doing import FILE, training_rows
+from eagle3.shakedown.doing import FILE, killed_attempt, training_rows
 
 V = 1
 
@@ -26,16 +26,19 @@ def seen(run_dir: Path, summary: dict[str, Any]) -> Seen:
     for row in training_rows(run_dir):
         if isinstance(row.get("loss"), (int, float)):
             losses.setdefault(int(row["attempt"]), {})[int(row["step"])] = float(row["loss"])
-    first = rundir.read_object(state.attempt_dir(run_dir, 1) / "exit.json")
+    killed = killed_attempt(run_dir)
+    ended = rundir.read_object(state.attempt_dir(run_dir, killed) / "exit.json")
     return Seen(
         state=str(summary["state"]),
         state_text=str(summary["state_text"]),
         longest_tokens=_longest_sample(run_dir),
         saved_steps=fork.checkpoints(run_dir),
-        killed_by=first.get("signal") if "killed_at_step" in own else None,
+        killed_attempt=killed,
+        killed_by=ended.get("signal") if killed else None,
         left_alive=list(own.get("left_alive") or ()),
         resumed_from=((records.get("train") or {}).get("figures") or {}).get("resumed_from"),
-        losses=losses,
+        before=losses.get(killed, {}),
+        after=losses.get(killed + 1, {}),
         stage_attempts={name: int(record["attempt"]) for name, record in records.items() if record},
         served=result.get("served") or {},
         has_result=bool(result),

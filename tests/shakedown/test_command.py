@@ -54,11 +54,16 @@ def test_losses_that_do_not_go_on_from_the_checkpoint_fail_it(tmp_path: Path) ->
     assert (code, failed(report)) == (1, ["same losses"])
 
 
-def test_a_worker_that_dies_by_itself_is_told_as_the_run_and_not_resumed(tmp_path: Path) -> None:
+def test_a_worker_that_dies_by_itself_is_told_as_the_run_and_resumed_only_when_asked(tmp_path: Path) -> None:
     code, report, said = shake(tmp_path, "own death")
     assert code == 1 and {"save", "kill", "resume", "served draft", "result"} <= set(failed(report))
     assert "SIGKILL (often: out of memory)" in said and "run.log" in said
     assert not (tmp_path / "ws" / "runs" / RUN / "attempts" / "2").exists()
+    # What was wrong has been mended: asked again it goes on, and kills the attempt that gets to its training.
+    code, report, said = shake(tmp_path)
+    assert (code, failed(report)) == (0, []), said
+    assert rundir.read_object(tmp_path / "ws" / "runs" / RUN / "attempts" / "2" / "exit.json")["signal"] == 9
+    assert (tmp_path / "ws" / "runs" / RUN / "attempts" / "3" / "exit.json").exists()
 
 
 def test_a_shakedown_beyond_its_time_is_stopped_and_says_where_it_was(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_lengths_are_counted_by_the_targets_own_tokenizer_where_it_has_one(tmp_p
 
 def test_what_was_not_reached_is_not_called_proved() -> None:
     short = shortened(resolve("smoke", "smollm2-135m", "cpu"), "/s.jsonl")
-    nothing = Seen("failed", "regenerate: the server died", 0, [], None, [], None, {}, {"prepare": 1})
+    nothing = Seen("failed", "regenerate: the server died", 0, [], 0, None, [], None, {}, {}, {"prepare": 1})
     assert not any(proof.ok for proof in proofs(nothing, short))
-    alive = Seen("finished", "", 9, [10], 9, [4711], 10, {1: {11: 1.0}, 2: {11: 1.0}}, {}, {"drafts": 3, "accept_len": 1.0}, True)
+    alive = Seen("finished", "", 9, [10], 1, 9, [4711], 10, {11: 1.0}, {11: 1.0}, {}, {"drafts": 3, "accept_len": 1.0}, True)
     assert {proof.name for proof in proofs(alive, short) if not proof.ok} >= {"kill"}

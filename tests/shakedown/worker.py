@@ -50,7 +50,7 @@ def main(argv: list[str], wrong: str) -> None:
     (run_dir / "data" / "samples.jsonl").write_text(json.dumps({"input_ids": [1] * 321}) + "\n")
     for stage in STAGES[:4]:
         finish(stage, **RATE.get(stage, {}))
-    if wrong == "own death":
+    if wrong == "own death" and attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     resumed = max(fork.checkpoints(run_dir), default=0) if attempt > 1 else 0
     for step in range(resumed + 1, 41):
