@@ -121,7 +121,7 @@ def _do(
         summary = _summary(run_dir)
     if summary["state"] != "finished":
         say(f"{name}: {summary['state_text']} Its log: {run_dir / 'attempts' / str(summary['attempt']) / 'run.log'}")
-    told = seeing.report(run_dir, short, summary, before, estimate(full, rates_of(home, full)))
+    told = seeing.report(run_dir, short, full, summary, before, estimate(full, rates_of(home, full)))
     told["seconds_before"] = round(float(rundir.read_object(run_dir / doing.FILE).get("seconds_before") or before.seconds), 1)
     doing.note(run_dir, report=told)
     for line in seeing.lines(told):

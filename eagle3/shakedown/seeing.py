@@ -9,7 +9,7 @@ from eagle3 import forecast
 from eagle3.core.estimate import Estimate
 from eagle3.core.shakedown import Proof, Seen, proofs, rate_rows
 from eagle3.core.spec import STAGES, RunSpec
-from eagle3.core.wording import duration_label
+from eagle3.core.wording import bytes_label, duration_label
 from eagle3.rows import read_rows
 from eagle3.runner import fork, rundir, state
 from eagle3.shakedown.doing import FILE, killed_attempt, training_rows
@@ -50,9 +50,14 @@ def records_of(run_dir: Path) -> dict[str, Any]:
     return {name: rundir.read_json(run_dir / "stages" / f"{name}.json") for name in STAGES}
 
 
-def report(run_dir: Path, short: RunSpec, summary: dict[str, Any], before: Estimate, after: Estimate) -> dict[str, Any]:
-    """What was proved, each rate as it was estimated and as it is, and the run's estimate before and after."""
-    found = proofs(seen(run_dir, summary), short)
+def report(
+    run_dir: Path, short: RunSpec, full: RunSpec, summary: dict[str, Any], before: Estimate, after: Estimate
+) -> dict[str, Any]:
+    """What was proved, each rate as it was estimated and as it is, and the estimate of the run (``full``) before and after."""
+    # Asked as for a run that is not there yet: what the shakedown holds is none of its files.
+    no_room = forecast.no_room(full, run_dir.parent / f".{run_dir.name}-next")
+    need = bytes_label(after.needs[0].bytes)
+    found = [*proofs(seen(run_dir, summary), short), Proof("room", not no_room, no_room or f"{need} for the whole run are free")]
     measured, _ = forecast.measured(run_dir, short, records_of(run_dir))
     own = rundir.read_object(run_dir / FILE)
     return {

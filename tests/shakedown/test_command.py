@@ -49,9 +49,12 @@ def test_a_shakedown_kills_its_worker_once_resumes_it_and_tells_what_it_measured
     assert again[0] == 0 and again[1]["proofs"] == report["proofs"] and not (run_dir / "attempts" / "3").exists()
 
 
-def test_losses_that_do_not_go_on_from_the_checkpoint_fail_it(tmp_path: Path) -> None:
+def test_losses_that_do_not_go_on_from_the_checkpoint_fail_it_and_so_does_a_disk_too_small_for_the_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3.forecast.no_room", lambda spec, place: "It is full." if spec.train.max_steps > 40 else "")
     code, report, _ = shake(tmp_path, "other losses")
-    assert (code, failed(report)) == (1, ["same losses"])
+    assert (code, failed(report)) == (1, ["same losses", "room"])
 
 
 def test_a_worker_that_dies_by_itself_is_told_as_the_run_and_resumed_only_when_asked(tmp_path: Path) -> None:
