@@ -65,7 +65,7 @@ def carry_out(
             resume()
         elif again and summary["state"] != "finished":
             again = False
-            say(f"The shakedown {summary['state_text']}; resuming it.")
+            say(f"It had ended ({str(summary['state_text']).rstrip('.')}); resuming it.")
             resume()
         else:
             return summary
