@@ -116,8 +116,9 @@ def _training_rate(run_dir: Path, spec: RunSpec, record: Mapping[str, Any]) -> t
     """Tokens/s of packs, and over how many tokens."""
     if not record:
         return None, 0.0
+    step_tokens = spec.train.pack_tokens * spec.packs_per_step
     if record["figures"].get("resumed_from") is None:
-        tokens = float(spec.train.max_steps * spec.train.pack_tokens)
+        tokens = float(spec.train.max_steps * step_tokens)
         return (tokens / (record["seconds"] - IMPORT_S) if record["seconds"] > IMPORT_S else None), tokens
     # The stage's seconds are those of its last attempt, whose steps tell when they ended.
     times = [
@@ -125,7 +126,7 @@ def _training_rate(run_dir: Path, spec: RunSpec, record: Mapping[str, Any]) -> t
         for row in state.tail_rows(run_dir / "metrics.jsonl")
         if row.get("stage") == "train" and row.get("split") == "train" and row.get("attempt") == record["attempt"]
     ]
-    tokens = float((len(times) - 1) * spec.train.pack_tokens)
+    tokens = float((len(times) - 1) * step_tokens)
     return (tokens / (times[-1] - times[0]) if len(times) > 1 and times[-1] > times[0] else None), max(0.0, tokens)
 
 
