@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from eagle3.core.records import Services, Since
+from eagle3.core.spec import RunSpec
 from remote.channel import Reply
 from remote.errors import ContainerError
 
@@ -19,6 +20,7 @@ class RunActions:
     """Mixed into `remote.container.Container`. Every call is safe to repeat; raises LinkError, ContainerError."""
 
     workspace: str
+    python: str
 
     async def _call(self, verb: str, args: dict[str, Any], limit_s: float) -> Reply:
         raise NotImplementedError
@@ -26,6 +28,12 @@ class RunActions:
     async def control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"], actor: str = "") -> dict[str, Any]:
         """Hold a run that works, let it go on, or have it save now: ``{"state","stage","already",…}``."""
         return (await self._asked("control", run_id, actor, action=action)).result
+
+    async def shakedown(self, spec: RunSpec, run_id: str, actor: str = "") -> dict[str, Any]:
+        """Start the shakedown of a run as a job there, once for an id: ``{"check_id","already"}``. `Container.follow_job` tells
+        what it says, the report last."""
+        more = {"spec": spec.model_dump(mode="json", exclude_none=True), "python": self.python}
+        return (await self._asked("shakedown", run_id, actor, **more)).result
 
     async def dump(self, run_id: str, actor: str = "") -> dict[str, Any]:
         """Have every process of the run that can write its stacks into its log: which did and which could not."""

@@ -3,7 +3,7 @@
     eagle3-tui [HOST …]             open the console on one host or several (what one would give ssh); without one, choose
     eagle3-tui --all                the same on every host that the ssh_config names
     eagle3-tui --local              the same on this machine
-    eagle3-tui check|launch|resume|runs|watch|stop|support HOST …
+    eagle3-tui check|shakedown|launch|resume|runs|watch|stop|support HOST …
 
 Importing this loads neither Textual nor an SSH library; each command loads what it needs.
 """
@@ -185,6 +185,26 @@ def launch(
         size, target, machine, tuple(overrides or ()), run_id, watch, anyway=anyway, secrets=secret_values(secret)
     )
     raise typer.Exit(oneshot.go(oneshot.Place(host, local, workspace, python or None), json, oneshot.launch, wanted))
+
+
+@app.command(
+    help="Run a spec's full shape there for some minutes: one save, kill, resume, served draft. Exit code 1 where it fails."
+)
+def shakedown(
+    words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    size: Annotated[str, typer.Option(help="smoke, pilot or full")] = "pilot",
+    target: Annotated[str, typer.Option(help="the model to train a draft for; the first preset where left out")] = "",
+    machine: Annotated[str, typer.Option(help="machine preset; by what the host has where left out")] = "",
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="field=value, such as train.max_steps=200")] = None,
+    run_id: Annotated[str, typer.Option("--id", help="join this shakedown, or name it; begins with 'shakedown-'")] = "",
+    json: Json = False,
+) -> None:  # fmt: skip
+    from tui import check_command, oneshot, shakedown_command
+
+    host, _ = place(words, local)
+    judged = check_command.Judged(size, target, machine, tuple(overrides or ()))
+    where = oneshot.Place(host, local, workspace, python or None)
+    raise typer.Exit(oneshot.go(where, json, shakedown_command.shakedown, judged, run_id))
 
 
 @app.command(help="Go on with a run that was stopped, failed or was lost; finished stages are kept.")

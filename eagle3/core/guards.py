@@ -76,13 +76,7 @@ class TrainingGuards:
 
     def _finite(self, seen: StepSeen) -> list[Finding]:
         bad = not (math.isfinite(seen.loss) and math.isfinite(seen.grad_norm))
-        if not self._once("nan", tripped=bad):
-            return []
-        text = (
-            f"The loss or its gradient is not a finite number at step {seen.step}. Lower train.learning_rate, or look at the "
-            "hidden states, then fork the run from its last checkpoint."
-        )
-        return [Finding("nan", text, seen.loss, math.inf, {"step": seen.step}, self._set.nan)]
+        return [not_finite(seen.step, seen.loss)] if self._once("nan", tripped=bad) else []
 
     def _gradient(self, seen: StepSeen) -> list[Finding]:
         usual = statistics.median(self._norms) if len(self._norms) == self._norms.maxlen else None
@@ -159,6 +153,15 @@ class TrainingGuards:
             "not. Look at its time service."
         )
         return [Finding("clock", text, jump, self._set.clock_jump_s, {"step": float(seen.step)}, self._set.clock)]
+
+
+def not_finite(step: int, value: float) -> Finding:
+    """``value``: the loss or the gradient norm of the step, whichever was seen."""
+    text = (
+        f"The loss or its gradient is not a finite number at step {step}; the last checkpoint is kept. Lower "
+        "train.learning_rate, or look at the hidden states, then resume or fork the run."
+    )
+    return Finding("nan", text, value, math.inf, {"step": float(step)}, "stop")
 
 
 def repeated_answers(shares: Sequence[float], settings: Guards) -> list[Finding]:

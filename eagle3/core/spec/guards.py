@@ -35,6 +35,10 @@ class Guards(Section):
     memory_after_steps: Count = field(100, "steps after which growth is counted", "steps")
     clock: Response = field("warn", f"a clock that jumps: {_HOW}")
     clock_jump_s: Positive = field(60.0, "difference between the clock and a steady one", "s")
+    stall: Literal["off", "warn", "stop"] = field(
+        "warn", "a run that falls silent: off, warn (an event, and its threads' stacks in the log) or stop (it ends, resumable)"
+    )
+    stall_s: Positive = field(300.0, "silence before that; ten times the usual gap between rows where that is longer", "s")
     repeated: Response = field("stop", f"answers of repeated tokens: {_HOW}")
     repeated_share: Share = field(0.30, "of an answer's tokens equal to the one before: repeated", "share")
     repeated_answers: Share = field(0.10, "such answers among all", "share")
