@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -81,6 +80,7 @@ class ConsoleApp(ReadinessNews, App[None]):
         self.clock = clock
         self.console_state = Console(host, poll_s=poll_s)
         self.choices = plan.first_choices(workspace, worker_python)
+        self.helper_python = worker_python
         self.compared = Compared()
         self._looked_at: float | None = None
         """When somebody last looked at this workspace from here; None once it is told what happened since."""
@@ -446,7 +446,7 @@ class ConsoleApp(ReadinessNews, App[None]):
         """A field of the Launch form changed."""
         if field == "machine" and value != self.choices.machine:
             self._machine_chosen = True
-        self.choices = replace(self.choices, **{field: value})
+        self.choices = self.choices.with_field(field, value)
 
     def action_pilot(self) -> None:
         self.launching.pilot()

@@ -11,7 +11,7 @@ from eagle3.core.presets import SpecError
 from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS
 from eagle3.core.spec import RunSpec
 from remote.ask import SecretQuestion
-from tui import messages, plan
+from tui import expect, messages, plan
 from tui.formats import age_label, duration_label, one_line
 from tui.login import ask_secret
 from tui.readiness import RED_S, Readiness
@@ -49,8 +49,8 @@ class Launching:
             try:
                 plan.resolve(choices)
             except SpecError:
-                first = plan.first_choices(choices.workspace, choices.worker_python)
-                choices = replace(first, machine=choices.machine)
+                places = {name: choices.typed[name] for name in ("workspace", "worker_python") if name in choices.typed}
+                choices = replace(plan.first_choices(), machine=choices.machine, typed=places)
         self.launch(choices)
 
     def launch(self, choices: plan.Choices) -> None:
@@ -91,7 +91,7 @@ class Launching:
                 self.checked(spec.hash)
                 app.present()
 
-        rows = plan.launch_rows(app.console_state, spec, run_id, names)
+        rows = expect.launch_rows(app.console_state, spec, run_id, names)
         app.ask_once(Confirm(f"Launch the {spec.size}?", rows, buttons, note, live), answered)
 
     def checked(self, spec_hash: str) -> None:
