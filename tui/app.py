@@ -246,6 +246,12 @@ class ConsoleApp(ReadinessNews, App[None]):
         if isinstance(self.screen, ServersScreen):
             self.screen.show(message.found, message.problem)
 
+    def on_forkable_arrived(self, message: messages.ForkableArrived) -> None:
+        from tui.screens.fork import ForkScreen
+
+        if isinstance(self.screen, ForkScreen) and self.screen.run_id == message.run_id:
+            self.screen.show(message.found, message.problem)
+
     def on_asked(self, message: messages.Asked) -> None:
         self.tell(message.text)
 

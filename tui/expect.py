@@ -38,7 +38,9 @@ def free_words(probe: Probe | None, spec: RunSpec) -> str:
         return "free space unknown"
     low = disk.free_bytes - estimate(spec).peak_bytes < spec.disk_floor_bytes
     keeps = f"; the run keeps {bytes_label(spec.disk_floor_bytes)} free"
-    return f"{bytes_label(disk.free_bytes)} free on {disk.mount or disk.path}{keeps if low else ''}{' — not enough' if low else ''}"
+    return (
+        f"{bytes_label(disk.free_bytes)} free on {disk.mount or disk.path}{keeps if low else ''}{' — not enough' if low else ''}"
+    )
 
 
 def disk_line(probe: Probe | None, spec: RunSpec) -> str:
@@ -81,7 +83,9 @@ def gpu_line(probe: Probe | None, spec: RunSpec) -> str:
         return ""
     weights = spec.target.weights_bytes
     each = weights / max(1, spec.server.tensor_parallel)
-    needs = f"weights {bytes_label(weights)}, {bytes_label(each)} a GPU (published size)" if weights else "weights of unknown size"
+    needs = (
+        f"weights {bytes_label(weights)}, {bytes_label(each)} a GPU (published size)" if weights else "weights of unknown size"
+    )
     if probe is None or probe.gpu.status != "ok":
         return f"{needs}; GPUs not seen"
     cards = {gpu.index: gpu for gpu in probe.gpu.gpus}

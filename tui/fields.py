@@ -93,7 +93,9 @@ def that_matter(size: str, machine_kind: str) -> list[str]:
 def found(words: str) -> list[Field]:
     """Fields whose name, help or type holds every word, those with a word in their name first; all of them without a word."""
     wanted = words.lower().split()
-    hits = [field for field in every().values() if all(word in f"{field.name} {field.text} {field.kind}".lower() for word in wanted)]
+    hits = [
+        field for field in every().values() if all(word in f"{field.name} {field.text} {field.kind}".lower() for word in wanted)
+    ]
     return sorted(hits, key=lambda field: not all(word in field.name for word in wanted))
 
 

@@ -22,6 +22,8 @@ from tui.run_secrets import SecretError, names_of
 DEFAULT_WORKSPACE = "~/eagle3"
 DEFAULT_TARGET = "smollm2-135m"
 SIZES = ("smoke", "pilot", "full")
+CHOSEN = ("size", "target", "machine", "secrets")
+"""Choices that are no fields."""
 HERE = "this machine"
 """What the console calls the host of ``--local``."""
 PLACES = ("workspace", "worker_python", "server_python", "data.prompts")
@@ -49,8 +51,8 @@ class Choices:
 
     def with_field(self, name: str, text: str) -> Choices:
         """The same choices with another size, target, machine or secrets, or with ``text`` typed into the field ``name``."""
-        if name in ("size", "target", "machine", "secrets"):
-            return replace(self, **{name: text})
+        if name in CHOSEN:
+            return replace(self, **{name: text})  # type: ignore[arg-type]
         typed = {key: value for key, value in self.typed.items() if key != name}
         return replace(self, typed=typed | ({name: text} if text.strip() else {}))
 

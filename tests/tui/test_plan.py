@@ -91,7 +91,8 @@ TYPED = {
 @pytest.mark.parametrize("machine", ["cpu", "8x-b300"])
 def test_the_command_that_is_shown_makes_the_same_spec(machine: str) -> None:
     """Read back as a shell and the commands' own ``--set`` read it; the workspace is an option of its own."""
-    typed = choices(TYPED | ({"devices.train": "0,1"} if machine != "cpu" else {}), machine=machine, secrets="HF_TOKEN")
+    gpus = {"devices.train": "0,1"} if machine != "cpu" else {}
+    typed = choices(TYPED | gpus, machine=machine, secrets="HF_TOKEN")
     for command in plan.commands(typed, resolve(typed), "box"):
         words = shlex.split(command)
         options = list(zip(words, words[1:], strict=False))

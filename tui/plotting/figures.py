@@ -85,9 +85,8 @@ FIGURES: dict[str, Figure] = {
 """The figures by name, in the order in which a key goes through them."""
 
 
-def following(name: str, step: int = 1) -> str:
+def following(name: str, step: int = 1, names: Sequence[str] = tuple(FIGURES)) -> str:
     """The figure ``step`` places after ``name``."""
-    names = list(FIGURES)
     return names[(names.index(name) + step) % len(names)]
 
 
@@ -99,7 +98,9 @@ def marks_of(events: Sequence[Event], metrics: Metrics, axis: Axis) -> list[Mark
     found = []
     for event in events:
         colour = _mark_colour(event)
-        x = step_at(times, event.t) if axis == "step" else event.t - begun if begun is not None else None
+        x = event.t - begun if begun is not None else None
+        if axis == "step":
+            x = float(event.step) if event.step is not None else step_at(times, event.t)
         if colour and x is not None and x >= 0:
             found.append(Mark(x, colour))
     return found
@@ -108,7 +109,7 @@ def marks_of(events: Sequence[Event], metrics: Metrics, axis: Axis) -> list[Mark
 def _mark_colour(event: Event) -> str:
     if event.kind.startswith("guard"):
         return WARN
-    if event.kind == "checkpoint":
+    if event.kind in {"checkpoint", "checkpoint-saved"}:
         return FAINT
     return MUTED if event.kind == "attempt_started" and event.attempt > 1 else ""
 

@@ -17,6 +17,10 @@ from tui import fields
 from tui.formats import fit
 from tui.themes.palette import MUTED, TEXT
 
+MOVES = {
+    "up": "action_cursor_up", "down": "action_cursor_down", "pageup": "action_page_up", "pagedown": "action_page_down",
+}  # fmt: skip
+"""Keys that move in the list while words are typed."""
 NAME_COLUMNS, VALUE_COLUMNS = 31, 18
 
 
@@ -85,10 +89,6 @@ class FieldsScreen(ModalScreen[str]):
         if event.key == "escape":
             event.stop()
             self.dismiss("")
-        elif event.key in {"up", "down", "pageup", "pagedown"} and self.query_one(Input).has_focus:
+        elif event.key in MOVES and self.query_one(Input).has_focus:
             event.stop()
-            move = {
-                "up": listing.action_cursor_up, "down": listing.action_cursor_down,
-                "pageup": listing.action_page_up, "pagedown": listing.action_page_down,
-            }[event.key]  # fmt: skip
-            move()
+            getattr(listing, MOVES[event.key])()

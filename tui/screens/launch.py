@@ -1,4 +1,4 @@
-"""Launch: what to run, in the few fields that matter; what that will take, in numbers; and what is wrong with it, as it is typed."""
+"""Launch: what to run, in the few fields that matter; what that will take, in numbers; what is wrong, as it is typed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,11 @@ class LaunchScreen(ConsoleScreen):
                 yield Static(Text(label, MUTED), classes="label")
                 options = plan.SIZES if name == "size" else presets.names(name)
                 yield Select[str](
-                    [(option, option) for option in options], value=getattr(choices, name), allow_blank=False, compact=True, id=name
+                    [(option, option) for option in options],
+                    value=getattr(choices, name),
+                    allow_blank=False,
+                    compact=True,
+                    id=name,
                 )
         with Container(id="launch-panes"):
             with Vertical(id="fields") as form:

@@ -49,9 +49,9 @@ def prepared(points: Sequence[Point], columns: int) -> list[list[Point]]:
     return segments(thin(points, columns))
 
 
-class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
+class MetricPlot(PlotextPlot, can_focus=True):  # type: ignore[misc,unused-ignore]
     """``show`` gives it new data at any pace; it rebuilds at most every ``REDRAW_S``, at once where the operator changed how
-    it is looked at, and only while visible."""
+    it is looked at, and only while visible. It takes the focus, so that arrows are the plots' and not the log's."""
 
     def __init__(self, title: str, *, clock: Callable[[], float], id: str | None = None) -> None:
         super().__init__(id=id)
@@ -62,6 +62,7 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         self._marks: tuple[Mark, ...] = ()
         self._view = View()
         self._version: object = None
+        self._nothing = "no points yet"
         self._kept: tuple[object, Text] | None = None
         self._drawn_at = -math.inf
         self.builds = 0
@@ -73,9 +74,13 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         lines: Callable[[], Sequence[Line]],
         view: View,
         marks: Callable[[], Sequence[Mark]] = tuple,
+        nothing: str = "no points yet",
     ) -> None:
         """Draw ``lines()`` as ``view`` says, where ``version`` differs from what is drawn, it is time (a new view is shown at
-        once), and the plot is on screen."""
+        once), and the plot is on screen. ``nothing`` is said where there is no point."""
+        if nothing != self._nothing:
+            self._nothing, self._kept = nothing, None
+            self.refresh()
         now = self._clock()
         on_screen = self.is_on_screen and self.size.width > 0
         looked_at = (figure, view)
@@ -132,7 +137,7 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
     def _build(self, width: int, height: int) -> Text:
         everything = self.everything
         if everything is None or self._figure is None or width < 12 or height < 4:
-            return Text("no points yet" if everything is None else "", style=MUTED)
+            return Text(self._nothing if everything is None else "", style=MUTED)
         window = self._view.within(everything)
         drawn = self._drawn(max(8, width - 8), window)
         if not drawn:
