@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.widgets import Input, OptionList
 
 from eagle3.core import presets
 from eagle3.core.lineage import ForkError
@@ -20,7 +19,7 @@ from remote.container import Container
 from remote.errors import ContainerError
 from tests.tui.conftest import MakeApp
 from tests.tui.support.container import FakeContainer
-from tests.tui.support.driving import seen, until, until_seen
+from tests.tui.support.driving import until_seen
 from tests.tui.support.folders import NOW, write_run
 from tests.tui.test_local import FAKE_WORKER
 from tests.tui.test_oneshot import talk
@@ -82,7 +81,7 @@ async def test_f_forks_from_a_checkpoint_after_a_confirmation_that_says_what_is_
         await pilot.press("enter", *"train.max_steps=x")
         await until_seen(pilot, "✗ train.max_steps: Input should be a valid integer")
         await pilot.press("ctrl+l", "backspace", *"300")
-        await until_seen(pilot, "runs again from checkpoint step-50")
+        await until_seen(pilot, "train runs again from checkpoint", "Fork  Ctrl+l")
         await pilot.press("ctrl+l")
         await until_seen(pilot, "Fork run-a?", "Takes over", "prepare, regenerate, extract, vocabulary", "→ 300")
         assert container.forks == []

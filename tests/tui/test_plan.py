@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 
 import pytest
@@ -95,7 +96,7 @@ def test_the_command_that_is_shown_makes_the_same_spec(machine: str) -> None:
     typed = choices(TYPED | gpus, machine=machine, secrets="HF_TOKEN")
     for command in plan.commands(typed, resolve(typed), "box"):
         words = shlex.split(command)
-        options = list(zip(words, words[1:], strict=False))
+        options = list(itertools.pairwise(words))
         pairs = dict(presets.parse_override(value) for name, value in options if name == "--set")
         given = {name: value for name, value in options if name.startswith("--")}
         made = presets.resolve(

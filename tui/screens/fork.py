@@ -36,9 +36,7 @@ class ForkScreen(ModalScreen[Fork | None]):
             dialog.border_subtitle = "Tab goes on · Ctrl+l forks · Esc"
             yield Static(Text("Begin at", MUTED))
             yield OptionList(id="origins")
-            yield Static(
-                Text("Change fields, with spaces between: train.learning_rate=5e-4 train.max_steps=300", MUTED), id="fork-label"
-            )
+            yield Static(Text("Change, with spaces between: train.max_steps=300 …", MUTED), id="fork-label")
             yield Input(placeholder="nothing", compact=True, id="changes")
             with VerticalScroll(id="fork-plan"):
                 yield Static(Text("looking what there is …", MUTED), id="plan-text")
