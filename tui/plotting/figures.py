@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eagle3.core.records import Event, MetricRow
-from tui.formats import duration_label, number_label
+from tui.formats import duration_label, figure_label
 from tui.plotting.series import Metrics, Point, number
 from tui.plotting.shaping import nearest, step_at
 from tui.plotting.view import Axis
@@ -128,5 +128,5 @@ def reading(lines: Sequence[Line], x: float, axis: Axis) -> str:
         return ""
     at = min((point[0] for _, point in of_line), key=lambda px: abs(px - x))
     dots = [(line, point) for line in lines if line.dots and (point := nearest(line.points, at)) is not None and point[0] == at]
-    values = [f"{line.name} {number_label(point[1])}" for line, point in [*of_line, *dots] if point[0] == at]
+    values = [f"{line.name} {figure_label(point[1])}" for line, point in [*of_line, *dots] if point[0] == at]
     return f"{place_label(at, axis)}: {', '.join(dict.fromkeys(values))}"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from rich.text import Text
 from textual_plotext import PlotextPlot
 
-from tui.formats import number_label, short_duration
+from tui.formats import figure_label, short_duration
 from tui.plotting.figures import Figure, Line, Mark, reading
 from tui.plotting.series import Point, segments, thin
 from tui.plotting.shaping import clipped, in_sight, positive, smoothed, value_range
@@ -41,7 +41,7 @@ def ticks_of(first: float, last: float, count: int, axis: Axis) -> tuple[list[fl
 def value_ticks(low: float, high: float, count: int, *, log: bool) -> tuple[list[float], list[str]]:
     """Places on the axis of values with their labels; on a logarithmic axis the places are logarithms."""
     places = [low + (high - low) * k / (count - 1) for k in range(count)]
-    return places, [number_label(10**place if log else place) for place in places]
+    return places, [figure_label(10**place if log else place) for place in places]
 
 
 def prepared(points: Sequence[Point], columns: int) -> list[list[Point]]:
