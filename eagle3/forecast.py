@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eagle3.core.estimate import IMPORT_S, compare, estimate, refusal
+from eagle3.core.estimate import IMPORT_S, Estimate, compare, estimate, refusal
 from eagle3.core.spec import RunSpec
 from eagle3.measured import rates_of, remember
 from eagle3.runner import rundir
+from eagle3.targets import model_dir
 
 FILE = "estimate.json"
 
@@ -47,6 +48,14 @@ def no_room(spec: RunSpec, place: Path) -> str:
             "delete some files or choose another workspace."
         )
     return refusal(left, shutil.disk_usage(there).free, spec.disk_floor_bytes)
+
+
+def here(found: Estimate) -> Estimate:
+    """The estimate with the paths of this machine, and without the needs that are met already."""
+    placed = [
+        replace(need, path=str(model_dir(need.path)), unless=need.unless and str(model_dir(need.unless))) for need in found.needs
+    ]
+    return replace(found, needs=[need for need in placed if not (need.unless and Path(need.unless).exists())])
 
 
 def write(run_dir: Path, spec: RunSpec) -> None:

@@ -206,6 +206,7 @@ class ConsoleApp(ReadinessNews, App[None]):
             self.call_for(of_runs(before, message.probe.runs))
         self.call_for(of_disks(message.probe.disks))
         self.console_state.take_probe(message.probe, message.at)
+        self.console_state.workspace = self.session.workspace
         if not self._machine_chosen:
             self.choices = plan.for_machine(self.choices, message.probe)
         if self.catalog is not None:

@@ -18,9 +18,10 @@ def expected(console: Console, spec: RunSpec) -> Estimate:
     return estimate(spec, measured(console, spec))
 
 
-def measured(console: Console, spec: RunSpec) -> Mapping[str, Any] | None:
-    """What the container's workspace has measured for this machine and target, as its ``rates.json`` has it."""
-    return console.rates.get(rates.key(spec)) if spec.workspace == console.rates_of else None
+def measured(console: Console, spec: RunSpec) -> Mapping[str, Any]:
+    """What the runs of the workspace have measured for this machine and target; nothing of another workspace's."""
+    probe = console.probe.value
+    return rates.known(probe.rates, spec) if probe is not None and spec.workspace == console.workspace else {}
 
 
 def workspace_disk(probe: Probe | None, workspace: str) -> Disk | None:

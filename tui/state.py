@@ -8,9 +8,9 @@ on either side does not show.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from eagle3.core.readiness.report import Report
 from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Progress, Result, RunSummary
@@ -210,9 +210,8 @@ class Console:
     link: LinkState = field(default_factory=LinkState)
     probe: Known[Probe | None] = field(default_factory=lambda: Known(None))
     history: History = field(default_factory=History)
-    rates: Mapping[str, Any] = field(default_factory=dict)
-    """Rates that the workspace ``rates_of`` has measured, by machine and target, as its ``rates.json`` has them."""
-    rates_of: str = ""
+    workspace: str = ""
+    """Of which workspace the last probe told, as it was asked for."""
     runs: dict[str, Known[RunSummary]] = field(default_factory=dict)
     runs_known: bool = False
     """Whether the host has said which runs there are; not so where only a shell could be asked."""

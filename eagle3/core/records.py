@@ -269,6 +269,9 @@ class Probe(Record):
     disks: list[Disk] = Field(default_factory=list)
     vllm: list[VllmServer] = Field(default_factory=list)
     runs: list[RunSummary] = Field(default_factory=list)
+    rates: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="what the workspace's runs have measured, for ``core.rates.known``"
+    )
     watchers: list[Watcher] = Field(default_factory=list)
 
 

@@ -141,9 +141,10 @@ def test_the_expected_time_says_how_sure_it_is() -> None:
 
 def test_rates_that_the_workspace_has_measured_count_before_all_others() -> None:
     spec, console = resolve(choices()), Console("box")
-    console.rates = {rates.key(spec): {"train_tok_s": {"value": 5.0, "run": "run-a"}}}
+    measured = {rates.key(spec): {"train_tok_s": {"value": 5.0, "run": "run-a"}}}
+    console.take_probe(Probe(rates=measured), NOW)
     assert expect.expected(console, spec).seconds == estimate(spec).seconds, "those of another workspace say nothing"
-    console.rates_of = spec.workspace
+    console.workspace = spec.workspace
     assert expect.expected(console, spec).of("train").rate == 5.0
 
 
