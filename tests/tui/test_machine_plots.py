@@ -90,7 +90,7 @@ async def test_arrows_are_the_logs_until_a_plot_has_the_focus(container: FakeCon
         await pilot.press("z", "left", "left")
         await until(pilot, lambda: loss.reading.startswith("step 61"), "the cursor")
         await pilot.press("up")
-        await until_seen(pilot, "zoomed")
+        await until(pilot, lambda: pilot.app.screen._look.window is not None, "the zoom")  # type: ignore[attr-defined]
         await pilot.press("z")
         assert isinstance(pilot.app.focused, RunLog)
 
@@ -99,7 +99,7 @@ async def test_an_ended_run_without_points_says_that_it_left_none(container: Fak
     run = write_run(container.root, "run-a", "finished", steps=1)
     (run / "metrics.jsonl").write_text("")
     async with make_app(run_id="run-a").run_test(size=(80, 24), notifications=True) as pilot:
-        await until_seen(pilot, "✓ finished", "this run has left no points")
+        await until_seen(pilot, "✓ finished", "it left no points")
         assert "no points yet" not in seen(pilot.app)  # type: ignore[arg-type]
         await pilot.press("plus")
         await until_seen(pilot, "There are no points to look at")

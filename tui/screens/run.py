@@ -140,7 +140,7 @@ class RunScreen(PlotScreen):
         loss, other = self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)
         roomy, room = loss.size.width >= 36, other.size.width - 4
         look, metrics, history = self._look, view.metrics, self.console_app.console_state.history
-        nothing = "this run has left no points" if view.ended and view.heard else "no points yet"
+        nothing = "it left no points" if view.ended and view.heard else "no points yet"
         marks = partial(marks_of, view.events, metrics, look.axis)
         loss.show(version, FIGURES["loss"], partial(FIGURES["loss"].lines, metrics, look.axis), look, marks, nothing)
         machine = MACHINE_FIGURES.get(self._other)
