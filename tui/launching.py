@@ -166,7 +166,9 @@ class Launching:
             return await ask_secret(self._app, SecretQuestion(self._app.console_state.host, name, run_id=wanted.run_id))
 
         try:
-            secrets = await values_of(wanted.secret_names, ask)
+            # The names of a fork's secrets are the container's word, which is no leave to send it variables of ours.
+            environment: dict[str, str] | None = None if wanted.fork is None else {}
+            secrets = await values_of(wanted.secret_names, ask, environment)
         except SecretError as error:
             self._app.post_message(messages.AskFailed(f"Launching {wanted.run_id}", str(error)))
             return

@@ -107,6 +107,25 @@ async def test_escape_forks_nothing_and_a_run_that_is_gone_says_so(container: Fa
         assert container.forks == []
 
 
+async def test_a_secret_that_the_container_names_is_asked_for_and_not_taken_from_here(
+    container: FakeContainer, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "ours")
+    run = write_run(container.root, "run-a", "stopped")
+    (run / "launch.json").write_text(json.dumps({"secret_env": ["HF_TOKEN"]}))
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "■ stopped")
+        await pilot.press("f")
+        await until_seen(pilot, "taken over from run-a")
+        await pilot.press("ctrl+l")
+        await until_seen(pilot, "Fork run-a?")
+        await pilot.press("y")
+        await until_seen(pilot, "needs: HF_TOKEN")
+        await pilot.press(*"typed", "enter")
+        await until_seen(pilot, "● running", "pilot-fork-")
+        assert container.secrets[container.forks[0][1]] == {"HF_TOKEN": "typed"}
+
+
 async def test_n_adds_one_line_with_time_and_name_and_escape_adds_none(container: FakeContainer, make_app: MakeApp) -> None:
     run = write_run(container.root, "run-a")
     async with make_app(run_id="run-a").run_test(size=(80, 24), notifications=True) as pilot:
