@@ -49,9 +49,11 @@ def prepared(points: Sequence[Point], columns: int) -> list[list[Point]]:
     return segments(thin(points, columns))
 
 
-class MetricPlot(PlotextPlot, can_focus=True):  # type: ignore[misc,unused-ignore]
+class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
     """``show`` gives it new data at any pace; it rebuilds at most every ``REDRAW_S``, at once where the operator changed how
     it is looked at, and only while visible. It takes the focus, so that arrows are the plots' and not the log's."""
+
+    can_focus = True
 
     def __init__(self, title: str, *, clock: Callable[[], float], id: str | None = None) -> None:
         super().__init__(id=id)
