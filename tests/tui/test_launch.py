@@ -143,7 +143,7 @@ async def test_the_form_launches_what_it_says(container: FakeContainer, make_app
         await pilot.press("3")
         await until_seen(pilot, "New run")
         pilot.app.screen.query_one("#size", Select).value = "smoke"
-        await until(pilot, lambda: str(SMOKE.data.train_prompts) in seen(pilot.app), "the numbers of the smoke")  # type: ignore
+        await until(pilot, lambda: "vocabulary.size" not in seen(pilot.app), "the few fields of a smoke")  # type: ignore
         pilot.app.screen.query_one("#data-train_prompts", Input).focus()
         await pilot.press(*"17", "enter")
         await until_seen(pilot, "Launch the smoke?", "17 prompts")

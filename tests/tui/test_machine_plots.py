@@ -75,7 +75,7 @@ async def test_m_comes_to_the_machine_and_says_since_when_it_was_watched(
         await pilot.press("m")
         await until_seen(pilot, "GPU memory, GiB", "no GPU was seen while training went on")
         await pilot.press("m", "m")
-        await until_seen(pilot, "Disk free, GiB", "watched here since")
+        await until_seen(pilot, "Disk free, GiB", "seen since")
 
 
 async def test_arrows_are_the_logs_until_a_plot_has_the_focus(container: FakeContainer, make_app: MakeApp) -> None:

@@ -56,6 +56,11 @@ def _gpus(trails: Mapping[int, Trail]) -> dict[str, Trail]:
     return {f"GPU {index}": trail for index, trail in sorted(trails.items())}
 
 
+def _workspace(seen: History) -> dict[str, Trail]:
+    """The disk that the probe answers with first: the workspace's."""
+    return dict(list(seen.room.items())[:1])
+
+
 def _none(metrics: Metrics, axis: Axis) -> list[Line]:
     return []
 
@@ -65,7 +70,7 @@ MACHINE_FIGURES: dict[str, MachineFigure] = {
     "gpu_memory": MachineFigure(Figure("GPU memory, GiB", _none, low=0.0), lambda seen: _gpus(seen.used), GIB, _NO_GPU),
     "gpu_work": MachineFigure(Figure("GPU utilisation, %", _none, low=0.0), lambda seen: _gpus(seen.work), 1.0, _NO_GPU),
     "disk_free": MachineFigure(
-        Figure("Disk free, GiB", _none), lambda seen: seen.room, GIB, "no disk was seen while training went on"
+        Figure("Disk free, GiB", _none), _workspace, GIB, "no disk was seen while training went on"
     ),
 }  # fmt: skip
 """By name, after the figures of the run itself."""

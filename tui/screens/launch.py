@@ -150,14 +150,14 @@ class LaunchScreen(ConsoleScreen):
             row.show(default, one_line(problem, 300), name in self.console_app.choices.typed)
 
     def _lay_out(self) -> None:
-        """Mount the rows that are wanted now, in their order, and take the others away."""
+        """Mount the rows that are wanted now, in their order; the others stay unseen, with what was typed."""
         for select in self.query("#chosen Select").results(Select):
             if not select.expanded and select.value != (chosen := getattr(self.console_app.choices, str(select.id))):
                 select.value = chosen  # the machine follows what the probe saw, until somebody chooses
         rows = {row.field.name: row for row in self.query(FieldRow)}
         wanted = [*self._wanted(), SECRETS.name]
-        for name in set(rows) - set(wanted):
-            rows[name].remove()
+        for name, row in rows.items():
+            row.display = name in wanted
         for place, name in enumerate(wanted):
             if name not in rows:
                 following = next(rows[later] for later in wanted[place + 1 :] if later in rows)

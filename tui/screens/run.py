@@ -146,14 +146,14 @@ class RunScreen(PlotScreen):
         machine = MACHINE_FIGURES.get(self._other)
         if machine is not None:
             drawn = partial(machine.lines, history, metrics, look.axis)
-            other.show((version, history.watched), machine.figure, drawn, look, marks, machine.nothing)
+            other.show((version, history.watched), machine.figure, drawn, look, marks, machine.nothing, loss.everything)
         else:
             figure = FIGURES[self._other]
             other.show(version, figure, partial(figure.lines, metrics, look.axis), look, marks, nothing)
         captions = {"loss": loss_title(view, roomy), "acceptance": acceptance_title(view, room)}
         lengths = length_words(view, room) if self._other in {"acceptance", "length"} else ""
         if machine is not None and (since := machine.since(history)) is not None:
-            lengths = f"watched here since {time.strftime('%H:%M', time.localtime(since))}"
+            lengths = f"seen since {time.strftime('%H:%M', time.localtime(since))}"
         title = machine.figure.title if machine is not None else FIGURES[self._other].title
         caption(loss, title=captions["loss"], subtitle=loss.reading or look.words() or point)
         caption(other, title=captions.get(self._other, title), subtitle=other.reading or lengths)

@@ -65,6 +65,7 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         self._view = View()
         self._version: object = None
         self._nothing = "no points yet"
+        self._span: Range | None = None
         self._kept: tuple[object, Text] | None = None
         self._drawn_at = -math.inf
         self.builds = 0
@@ -77,9 +78,12 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         view: View,
         marks: Callable[[], Sequence[Mark]] = tuple,
         nothing: str = "no points yet",
+        span: Range | None = None,
     ) -> None:
         """Draw ``lines()`` as ``view`` says, where ``version`` differs from what is drawn, it is time (a new view is shown at
-        once), and the plot is on screen. ``nothing`` is said where there is no point."""
+        once), and the plot is on screen. ``nothing`` is said where there is no point; ``span`` is the whole
+        axis, where that is not these lines' own."""
+        self._span = span
         if nothing != self._nothing:
             self._nothing, self._kept = nothing, None
             self.refresh()
@@ -140,7 +144,7 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         everything = self.everything
         if everything is None or self._figure is None or width < 12 or height < 4:
             return Text(self._nothing if everything is None else "", style=MUTED)
-        window = self._view.within(everything)
+        window = self._view.within(self._span or everything)
         drawn = self._drawn(max(8, width - 8), window)
         if not drawn:
             return Text("no points in this part", style=MUTED)
