@@ -9,7 +9,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -100,7 +99,7 @@ class ConsoleApp(News, Taping, App[None]):
         self._painted = {name: PaletteFilter(palette) for name, palette in PALETTES.items()}
         self._ascii = [AsciiFilter()] if self.settings.ascii else []
         self._poll_s, self._actor, self._preload = poll_s, actor, preload
-        self._workspace, self._worker_python = workspace, worker_python
+        self._workspace, self.helper_python = workspace, worker_python
         self._dial, self._hosts = dial, hosts
         self._record_to, self.replay_of, self._speed = record_to, replay_of, speed
         self._ask = login_questions(self)
@@ -131,7 +130,7 @@ class ConsoleApp(News, Taping, App[None]):
         )  # fmt: skip
         self.members[name] = member = Member(
             name, Console(name, poll_s=self._poll_s), session, caller,
-            plan.first_choices(self._workspace, self._worker_python), Checking(self), Launching(self), Mending(self),
+            plan.first_choices(self._workspace, self.helper_python), Checking(self), Launching(self), Mending(self),
         )  # fmt: skip
         return member
 
@@ -405,7 +404,7 @@ class ConsoleApp(News, Taping, App[None]):
         """A field of the Launch form changed."""
         if field == "machine" and value != self.choices.machine:
             self.here.machine_chosen = True
-        self.choices = replace(self.choices, **{field: value})
+        self.choices = self.choices.with_field(field, value)
 
     def action_pilot(self) -> None:
         self.launching.pilot()

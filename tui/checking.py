@@ -45,7 +45,7 @@ class Checking:
     # --- what is looked at
 
     def choices(self) -> plan.Choices:
-        return replace(self._app.choices, **self.picked)
+        return replace(self._app.choices, **self.picked)  # type: ignore[arg-type]
 
     def pick(self, field: str, value: str) -> None:
         """Judge for another size, target or machine from now on; what equals Launch's choice follows it again."""

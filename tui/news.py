@@ -51,6 +51,7 @@ class News(ReadinessNews):
             self.call_for(of_runs(before, message.probe.runs))
         self.call_for(of_disks(message.probe.disks))
         self.console_state.take_probe(message.probe, message.at)
+        self.console_state.workspace = self.session.workspace
         if not self.here.machine_chosen:
             self.choices = plan.for_machine(self.choices, message.probe)
         if self.catalog is not None:
@@ -124,6 +125,12 @@ class News(ReadinessNews):
         from tui.screens.servers import ServersScreen
 
         if self.in_front and isinstance(self.screen, ServersScreen):
+            self.screen.show(message.found, message.problem)
+
+    def on_forkable_arrived(self, message: messages.ForkableArrived) -> None:
+        from tui.screens.fork import ForkScreen
+
+        if self.in_front and isinstance(self.screen, ForkScreen) and self.screen.run_id == message.run_id:
             self.screen.show(message.found, message.problem)
 
     def on_asked(self, message: messages.Asked) -> None:

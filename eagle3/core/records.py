@@ -74,6 +74,7 @@ class Event(Record):
     actor: str = ""
     text: str = ""
     detail: str = ""
+    step: int | None = Field(None, description="the step of training that it is about")
 
 
 class StageRecord(Record):
@@ -211,6 +212,17 @@ class Happening(Record):
     level: str = "info"
     actor: str = ""
     text: str = ""
+
+
+class Forkable(Record):
+    """The reply of the verb ``forkable``: what there is of a run to fork from. ``checkpoints``: steps, ascending;
+    ``secret_env``: names of the secrets that it was started with."""
+
+    run_id: str = ""
+    stages: list[str] = Field(default_factory=list)
+    checkpoints: list[int] = Field(default_factory=list)
+    spec_toml: str = ""
+    secret_env: list[str] = Field(default_factory=list)
 
 
 class Since(Record):

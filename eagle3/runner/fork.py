@@ -19,7 +19,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from eagle3.runner import pruned, rundir
 from eagle3.runner.errors import VerbError
-from eagle3.runner.preflight import check_launch, make_run_dir
+from eagle3.runner.preflight import check_launch, make_run_dir, secret_names
 
 FILE = "fork.json"
 PINS = "pins"
@@ -83,6 +83,20 @@ def fork(
     return {
         "run_id": new_id, "run_dir": str(child), "already": False,
         "files": linker.files, "bytes": linker.bytes, "how": linker.how,
+    }  # fmt: skip
+
+
+def forkable(run_dir: Path) -> Dict[str, Any]:
+    """What there is to fork from, for the verb ``forkable``: finished stages, steps of checkpoints, the spec, and the names of
+    the secrets that the run was started with."""
+    launch = rundir.read_object(run_dir / "launch.json")
+    try:
+        spec_toml = (run_dir / "spec.toml").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        spec_toml = ""
+    return {
+        "run_id": run_dir.name, "stages": finished_stages(run_dir), "checkpoints": checkpoints(run_dir), "spec_toml": spec_toml,
+        "secret_env": secret_names(launch),
     }  # fmt: skip
 
 

@@ -51,6 +51,7 @@ LIMITS_S = {
     "facts": 30.0,
     "list": 20.0,
     "launch": 45.0,
+    "forkable": 30.0,
     "fork": 120.0,
     "read": 30.0,
     "poll": 30.0,
@@ -176,6 +177,10 @@ def _launch(args: Args) -> Dict[str, Any]:
         secret_env=args.get("secret_env"),
         attempt=args.get("attempt"),
     )
+
+
+def _forkable(args: Args) -> Dict[str, Any]:
+    return forking.forkable(_existing(args))
 
 
 def _fork(args: Args) -> Dict[str, Any]:
@@ -314,6 +319,7 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "facts": _facts,
     "list": _list,
     "launch": _launch,
+    "forkable": _forkable,
     "fork": _fork,
     "read": _read,
     "poll": _poll,

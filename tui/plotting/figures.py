@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eagle3.core.records import Event, MetricRow
-from tui.formats import duration_label, number_label
+from tui.formats import duration_label, figure_label
 from tui.plotting.series import Metrics, Point, number
 from tui.plotting.shaping import nearest, step_at
 from tui.plotting.view import Axis
@@ -85,9 +85,8 @@ FIGURES: dict[str, Figure] = {
 """The figures by name, in the order in which a key goes through them."""
 
 
-def following(name: str, step: int = 1) -> str:
+def following(name: str, step: int = 1, names: Sequence[str] = tuple(FIGURES)) -> str:
     """The figure ``step`` places after ``name``."""
-    names = list(FIGURES)
     return names[(names.index(name) + step) % len(names)]
 
 
@@ -99,7 +98,9 @@ def marks_of(events: Sequence[Event], metrics: Metrics, axis: Axis) -> list[Mark
     found = []
     for event in events:
         colour = _mark_colour(event)
-        x = step_at(times, event.t) if axis == "step" else event.t - begun if begun is not None else None
+        x = event.t - begun if begun is not None else None
+        if axis == "step":
+            x = float(event.step) if event.step is not None else step_at(times, event.t)
         if colour and x is not None and x >= 0:
             found.append(Mark(x, colour))
     return found
@@ -127,5 +128,5 @@ def reading(lines: Sequence[Line], x: float, axis: Axis) -> str:
         return ""
     at = min((point[0] for _, point in of_line), key=lambda px: abs(px - x))
     dots = [(line, point) for line in lines if line.dots and (point := nearest(line.points, at)) is not None and point[0] == at]
-    values = [f"{line.name} {number_label(point[1])}" for line, point in [*of_line, *dots] if point[0] == at]
+    values = [f"{line.name} {figure_label(point[1])}" for line, point in [*of_line, *dots] if point[0] == at]
     return f"{place_label(at, axis)}: {', '.join(dict.fromkeys(values))}"

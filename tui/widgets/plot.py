@@ -13,7 +13,7 @@ from dataclasses import replace
 from rich.text import Text
 from textual_plotext import PlotextPlot
 
-from tui.formats import number_label, short_duration
+from tui.formats import figure_label, short_duration
 from tui.plotting.figures import Figure, Line, Mark, reading
 from tui.plotting.series import Point, segments, thin
 from tui.plotting.shaping import clipped, in_sight, positive, smoothed, value_range
@@ -41,7 +41,7 @@ def ticks_of(first: float, last: float, count: int, axis: Axis) -> tuple[list[fl
 def value_ticks(low: float, high: float, count: int, *, log: bool) -> tuple[list[float], list[str]]:
     """Places on the axis of values with their labels; on a logarithmic axis the places are logarithms."""
     places = [low + (high - low) * k / (count - 1) for k in range(count)]
-    return places, [number_label(10**place if log else place) for place in places]
+    return places, [figure_label(10**place if log else place) for place in places]
 
 
 def prepared(points: Sequence[Point], columns: int) -> list[list[Point]]:
@@ -51,7 +51,9 @@ def prepared(points: Sequence[Point], columns: int) -> list[list[Point]]:
 
 class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
     """``show`` gives it new data at any pace; it rebuilds at most every ``REDRAW_S``, at once where the operator changed how
-    it is looked at, and only while visible."""
+    it is looked at, and only while visible. It takes the focus, so that arrows are the plots' and not the log's."""
+
+    can_focus = True
 
     def __init__(self, title: str, *, clock: Callable[[], float], id: str | None = None) -> None:
         super().__init__(id=id)
@@ -62,6 +64,8 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         self._marks: tuple[Mark, ...] = ()
         self._view = View()
         self._version: object = None
+        self._nothing = "no points yet"
+        self._span: Range | None = None
         self._kept: tuple[object, Text] | None = None
         self._drawn_at = -math.inf
         self.builds = 0
@@ -73,9 +77,16 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         lines: Callable[[], Sequence[Line]],
         view: View,
         marks: Callable[[], Sequence[Mark]] = tuple,
+        nothing: str = "no points yet",
+        span: Range | None = None,
     ) -> None:
         """Draw ``lines()`` as ``view`` says, where ``version`` differs from what is drawn, it is time (a new view is shown at
-        once), and the plot is on screen."""
+        once), and the plot is on screen. ``nothing`` is said where there is no point; ``span`` is the whole
+        axis, where that is not these lines' own."""
+        self._span = span
+        if nothing != self._nothing:
+            self._nothing, self._kept = nothing, None
+            self.refresh()
         now = self._clock()
         on_screen = self.is_on_screen and self.size.width > 0
         looked_at = (figure, view)
@@ -132,8 +143,8 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
     def _build(self, width: int, height: int) -> Text:
         everything = self.everything
         if everything is None or self._figure is None or width < 12 or height < 4:
-            return Text("no points yet" if everything is None else "", style=MUTED)
-        window = self._view.within(everything)
+            return Text(self._nothing if everything is None else "", style=MUTED)
+        window = self._view.within(self._span or everything)
         drawn = self._drawn(max(8, width - 8), window)
         if not drawn:
             return Text("no points in this part", style=MUTED)
