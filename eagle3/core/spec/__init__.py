@@ -68,6 +68,9 @@ class RunSpec(Section):
     )
     grace_s: Annotated[float, Field(ge=0)] = field(30.0, "time between TERM and KILL on a stop", "s")
     device: Literal["cpu", "cuda"] = field("cpu", "what torch computes on")
+    engine: Literal["vllm", "transformers"] = field(
+        "vllm", "what answers the prompts and gives the hidden states; transformers is for small targets and needs no vLLM"
+    )
     hardware: Hardware = Hardware()
     devices: Devices = Devices()
     target: Target
@@ -88,6 +91,12 @@ class RunSpec(Section):
             raise ValueError(f"evaluate.prompts ({served}) must not exceed data.heldout_prompts ({heldout})")
         if lossless > served:
             raise ValueError(f"evaluate.lossless_prompts ({lossless}) must not exceed evaluate.prompts ({served})")
+        return self
+
+    @model_validator(mode="after")
+    def _one_engine(self) -> RunSpec:
+        if self.engine == "transformers" and (self.server.url or self.server.extract_url):
+            raise ValueError("engine is transformers, and server.url or server.extract_url names a vLLM; leave one of them out")
         return self
 
     @model_validator(mode="after")
