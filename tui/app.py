@@ -28,6 +28,7 @@ from tui.keymap import KEYS
 from tui.launching import Launching
 from tui.login import login_questions
 from tui.mending import Mending
+from tui.painting import Painted
 from tui.ports import Connect
 from tui.readiness_news import ReadinessNews
 from tui.screens.base import ConsoleScreen, bindings_of
@@ -90,6 +91,7 @@ class ConsoleApp(ReadinessNews, App[None]):
         self._terminal_is_there = terminal_is_there
         self._painted = {name: PaletteFilter(palette) for name, palette in PALETTES.items()}
         self._ascii = [AsciiFilter()] if self.settings.ascii else []
+        self._on_terminal = Painted()
         self.caller = Caller(
             self.settings.alerts, host=host, clock=clock, ring=self.bell, notify=self._desktop_note,
             tell=lambda text: self.tell(text, "warning"),
@@ -178,6 +180,10 @@ class ConsoleApp(ReadinessNews, App[None]):
         painted = self._painted.get(self.theme)
         first = [painted] if painted is not None and painted.enabled else []
         return [*first, *super().get_line_filters(), *self._ascii]
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        """Textual's way to the terminal: only what differs from what stands there goes on."""
+        super()._display(screen, self._on_terminal.reduced(renderable))  # type: ignore[arg-type]
 
     def call_for(self, alerts: Sequence[Alert]) -> None:
         """Show what is new of ``alerts``, and call the operator."""

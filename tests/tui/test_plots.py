@@ -9,7 +9,7 @@ from tests.tui.support.container import FakeContainer
 from tests.tui.support.driving import seen, until, until_seen
 from tests.tui.support.folders import NOW, event, lines, metric, write_run
 from tui.plotting.figures import FIGURES, marks_of, reading
-from tui.plotting.series import Metrics
+from tui.plotting.rows import Metrics
 from tui.widgets.plot import MetricPlot
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.text import Text
+from textual.geometry import Region
 from textual.widget import Widget
 
 from tui.formats import age_label
@@ -52,12 +53,22 @@ class Panel(Widget):
 
 def caption(widget: Widget, *, title: str | None = None, subtitle: str | None = None) -> None:
     """Set a border's words where they changed. What a border gives back is not what it was given, so a comparison with
-    it would repaint the screen at every turn."""
+    it would repaint the screen at every turn; and Textual's own setter repaints the whole widget for them, content and all,
+    which for an age that grows each second is most of what a plot costs. So only the border's row is painted anew."""
     before: dict[str, str] = widget.__dict__.setdefault("_caption", {})
     for name, words in (("border_title", title), ("border_subtitle", subtitle)):
-        if words is not None and before.get(name) != words:
-            before[name] = words
+        if words is None or before.get(name) == words:
+            continue
+        first_time = name not in before
+        before[name] = words
+        if first_time or not widget.outer_size:
             setattr(widget, name, words)
+            continue
+        lines = widget.render_str(words).expand_tabs(4).split()
+        setattr(widget, f"_{name}", lines[0])
+        corner, size = widget.content_offset, widget.outer_size
+        row = 0 if name == "border_title" else size.height - 1
+        widget.refresh(Region(-corner.x, row - corner.y, size.width, 1))
 
 
 def quiet(text: str) -> Text:
