@@ -13,7 +13,7 @@ from rich.console import Console
 from benchmarks.figures import Figures, table
 from benchmarks.options import Options
 
-PARTS = {"link": "benchmarks.link.measure"}
+PARTS = {"link": "benchmarks.link.measure", "console": "benchmarks.console.measure"}
 """Name -> module with ``measure(options) -> Figures``, imported when it is measured."""
 
 

@@ -77,6 +77,10 @@ class ConsoleApp(ReadinessNews, App[None]):
     ) -> None:
         super().__init__()
         self.settings = settings or Settings()
+        # Before it runs: changed later, the whole style sheet would be read twice before the first picture.
+        for name in PALETTES:
+            self.register_theme(theme(name))
+        self.theme = self.settings.theme
         self._problem = problem
         self.animation_level = "none"
         self.clock = clock
@@ -118,9 +122,6 @@ class ConsoleApp(ReadinessNews, App[None]):
         return OverviewScreen(id="overview")
 
     def on_mount(self) -> None:
-        for name in PALETTES:
-            self.register_theme(theme(name))
-        self.theme = self.settings.theme
         if self.catalog is not None:
             self.console_state.remember(self.catalog.runs(self.console_state.host, self.session.workspace))
             self._looked_at = self.catalog.looked(self.console_state.host, self.session.workspace)

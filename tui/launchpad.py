@@ -35,6 +35,8 @@ def open_console(
     # Over SSH every frame costs; nothing here moves for show.
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
     os.environ.setdefault("TEXTUAL_FPS", "15")
+    # How long an Esc waits for the rest of a sequence (ms). Textual's 100 make every dialog close late.
+    os.environ.setdefault("ESCDELAY", "25")
     settings, problem = chosen(default_path(), options or {})
     # After the keys are settled: the bindings of the screens come from the one table.
     from tui import catalog

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -16,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import psutil
+
 LIMIT_S = 120.0
-TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MB = 1e6
 PIECE_BYTES = 1 << 16
 
@@ -50,7 +51,7 @@ class Terminal:
         self.resize(*self._size)
         self.begun = time.perf_counter()
         self.process = subprocess.Popen(
-            self._command, stdin=slave, stdout=slave, stderr=slave, env=self._environment, cwd=self._cwd,
+            self._command, stdin=slave, stdout=slave, stderr=slave, env=self._environment,
             start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )  # fmt: skip
         os.close(slave)
@@ -110,6 +111,15 @@ class Terminal:
         with self._changed:
             self._drawn.clear()
 
+    def drawn(self, words: bytes) -> bool:
+        """Whether this was drawn since ``forget``."""
+        with self._changed:
+            return words in self._drawn
+
+    def stopped(self) -> bool:
+        """Whether the program is suspended."""
+        return str(psutil.Process(self.process.pid).status()) == "stopped"
+
     def until(self, *wanted: bytes, limit_s: float = LIMIT_S) -> float:
         """Wait until one of these has been drawn since ``forget``; returns when that was, by ``time.perf_counter``.
         Raises RuntimeError with the last of what was drawn."""
@@ -122,21 +132,33 @@ class Terminal:
                 self._changed.wait(min(left, 0.5))
             return time.perf_counter()
 
-    def pressed(self, keys: bytes, *wanted: bytes) -> float:
-        """Seconds from a key until one of these words is drawn."""
+    def pressed(self, keys: bytes, *wanted: bytes, limit_s: float = LIMIT_S) -> float:
+        """Seconds from a key until one of these words is drawn. Raises RuntimeError where that takes too long."""
         self.forget()
         begun = time.perf_counter()
         self.send(keys)
-        return self.until(*wanted) - begun
+        return self.until(*wanted, limit_s=limit_s) - begun
 
     def cpu_s(self) -> float:
-        """Processor seconds of the program so far, user and system, all its threads."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
+        """Processor seconds of the program and its children so far, user and system, all their threads."""
+        total = 0.0
+        for process in self._family():
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                times = process.cpu_times()
+                total += times.user + times.system
+        return total
 
     def memory_mb(self) -> float:
-        """Resident memory of the program."""
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * PAGE_BYTES / MB
+        """Resident memory of the program and its children."""
+        total = 0.0
+        for process in self._family():
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                total += process.memory_info().rss / MB
+        return total
+
+    def _family(self) -> list[psutil.Process]:
+        program = psutil.Process(self.process.pid)
+        return [program, *program.children(recursive=True)]
 
     def watched(self, duration_s: float, *, every_s: float = 0.5) -> tuple[float, float]:
         """Leave it alone for ``duration_s``: the share of a core that it took, and kilobytes a second to the terminal."""

@@ -254,7 +254,7 @@ class Probe(Record):
 
     now: float = 0.0
     host: dict[str, Any] = Field(default_factory=dict)
-    gpu: GpuReport = GpuReport()
+    gpu: GpuReport = Field(default_factory=GpuReport)
     disks: list[Disk] = Field(default_factory=list)
     vllm: list[VllmServer] = Field(default_factory=list)
     runs: list[RunSummary] = Field(default_factory=list)
