@@ -22,7 +22,7 @@ PAUSE_S = 0.3
 KEYS = (
     (b"4", b"Stages"),
     (b"1", b"vLLM"),
-    (b"5", b"Target"),
+    (b"5", b"live first"),
     (b"?", b"Help"),
     (b"\x1b", b"Runs"),
     (b"6", b"step "),
