@@ -46,6 +46,8 @@ LATER = {
 }  # fmt: skip
 """Screens imported when they are first opened: the plots alone cost a third of a second."""
 
+FRESH_S = 0.6
+"""A picture that news have just made needs no second one within its second, for the ages alone."""
 TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
 """Seconds that a note stays; a click takes it away at once."""
 
@@ -96,6 +98,7 @@ class ConsoleApp(ReadinessNews, App[None]):
         self._painted = {name: PaletteFilter(palette) for name, palette in PALETTES.items()}
         self._ascii = [AsciiFilter()] if self.settings.ascii else []
         self._on_terminal = Painted()
+        self._presented = 0.0
         self.caller = Caller(
             self.settings.alerts, host=host, clock=clock, ring=self.bell, notify=self._desktop_note,
             tell=lambda text: self.tell(text, "warning"),
@@ -150,12 +153,14 @@ class ConsoleApp(ReadinessNews, App[None]):
         if link.status == "up":
             self.caller.forget("link")
         self.call_for(of_link(link.status, self.clock() - link.since, self.console_state.host, link.reason))
-        self.present()
+        if time.monotonic() - self._presented > FRESH_S:
+            self.present()
 
     def present(self) -> None:
         """Show what is known on the screen in front, or on the one below a dialog."""
         if not self.is_running:
             return  # the last news may come while the widgets are taken down
+        self._presented = time.monotonic()
         for screen in reversed(self.screen_stack):
             if (refresh_live := getattr(screen, "refresh_live", None)) is not None:
                 refresh_live()  # a dialog that shows something which may still come

@@ -35,7 +35,7 @@ def test_a_person_finds_the_way_through_the_console_on_this_machine(tmp_path: Pa
             ("6", ("run.log", "last words")),
             ("7", ("Notes of", "i Edit")),
             ("1", ("vLLM servers",)),
-            ("2", ("not ready", "Host")),
+            ("2", ("Checks", "for pilot")),
             ("1", ("vLLM servers",)),
             ("3", ("New run",)),
         ):

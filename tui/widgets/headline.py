@@ -147,8 +147,9 @@ class Headline(Widget):
     def show(self, view: RunView, now: float, stale: bool, link_problem: str) -> None:
         lines = headline(view, now, stale, self.content_size.width or 76, link_problem)
         if lines != self._lines:
-            self._lines = lines
-            self.refresh(layout=True)
+            before, self._lines = self._lines, lines
+            # The first line is one row; where only its age has changed nothing moves.
+            self.refresh(layout=[line.plain for line in before[1:]] != [line.plain for line in lines[1:]] or not before)
 
     def render(self) -> Text:
         return Text("\n").join(self._lines)

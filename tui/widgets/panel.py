@@ -19,15 +19,28 @@ class Panel(Widget):
         super().__init__(id=id, classes=classes)
         self.border_title = self.TITLE
         self._shown: object = None
+        self._drawn: tuple[object, Text] | None = None
 
     def draw(self, width: int) -> Text:
         raise NotImplementedError
 
     def changed(self, shown: object) -> None:
-        """Repaint where ``shown`` (any value that stands for the content) differs from the last one."""
+        """Repaint where ``shown`` (any value that stands for the content) differs from the last one; lay the screen out
+        again only where the content takes another number of rows."""
         if shown != self._shown:
             self._shown = shown
-            self.refresh(layout=True)
+            before = self._drawn[1].plain.count("\n") if self._drawn else None
+            self._drawn = None
+            now = self._text().plain.count("\n") if self.is_attached else None
+            self.refresh(layout=now is None or now != before)
+
+    def _text(self) -> Text:
+        """What ``draw`` gives for the present size, drawn once."""
+        width = self.content_size.width or 36
+        key = (width, self.app.size)
+        if self._drawn is None or self._drawn[0] != key:
+            self._drawn = (key, self.draw(width))
+        return self._drawn[1]
 
     def age(self, seconds: float | None, stale: bool, note: str = "") -> None:
         """Say how old the content is. ``note`` is said before the age."""
@@ -41,11 +54,10 @@ class Panel(Widget):
     @property
     def rows(self) -> int:
         """Rows that the whole content takes, borders and all."""
-        return self.draw(self.content_size.width or 36).plain.count("\n") + 3
+        return self._text().plain.count("\n") + 3
 
     def render(self) -> Text:
-        width = self.content_size.width or 36
-        text = self.draw(width)
+        text = self._text()
         text.no_wrap = True
         text.overflow = "ellipsis"
         return text
