@@ -92,6 +92,8 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200, link_prob
     since = view.age_of(run.ended_at or run.started_at or run.created_at, now)
     if since is not None:
         about.append(f"{'ended' if run.ended_at else 'started'} {age_label(since)}")
+    if run.actor:
+        about.append(f"launched by {clean_line(run.actor, 40)}")
     shown = ""
     for part in filter(None, about):
         longer = f"{shown} · {part}" if shown else f"  {part}"
