@@ -12,8 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from textual.app import App, SystemCommand
-from textual.filter import LineFilter
+from textual.app import SystemCommand
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
@@ -28,7 +27,6 @@ from tui.keymap import KEYS
 from tui.launching import Launching
 from tui.login import login_questions
 from tui.mending import Mending
-from tui.painting import Painted
 from tui.ports import Connect
 from tui.readiness_news import ReadinessNews
 from tui.screens.base import ConsoleScreen, bindings_of
@@ -37,8 +35,8 @@ from tui.screens.overview import OverviewScreen
 from tui.session import Session
 from tui.settings import Settings
 from tui.state import Console, NotesView
-from tui.themes.filters import AsciiFilter, PaletteFilter
-from tui.themes.palette import CALM, PALETTES, theme
+from tui.terminal import TerminalApp
+from tui.themes.palette import PALETTES
 
 LATER = {
     "readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen",
@@ -52,7 +50,7 @@ TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
 """Seconds that a note stays; a click takes it away at once."""
 
 
-class ConsoleApp(ReadinessNews, App[None]):
+class ConsoleApp(ReadinessNews, TerminalApp):
     """``connect`` makes the container; ``clock`` gives Unix seconds. Both are passed in, so that tests can drive them."""
 
     CSS_PATH = "themes/console.tcss"
@@ -77,12 +75,7 @@ class ConsoleApp(ReadinessNews, App[None]):
         settings: Settings | None = None,
         problem: str = "",
     ) -> None:
-        super().__init__()
-        self.settings = settings or Settings()
-        # Before it runs: changed later, the whole style sheet would be read twice before the first picture.
-        for name in PALETTES:
-            self.register_theme(theme(name))
-        self.theme = self.settings.theme
+        super().__init__(settings or Settings())
         self._problem = problem
         self.animation_level = "none"
         self.clock = clock
@@ -95,12 +88,9 @@ class ConsoleApp(ReadinessNews, App[None]):
         self.catalog = catalog
         self.first_run = run_id
         self._terminal_is_there = terminal_is_there
-        self._painted = {name: PaletteFilter(palette) for name, palette in PALETTES.items()}
-        self._ascii = [AsciiFilter()] if self.settings.ascii else []
-        self._on_terminal = Painted()
         self._presented = 0.0
         self.caller = Caller(
-            self.settings.alerts, host=host, clock=clock, ring=self.bell, notify=self._desktop_note,
+            self.settings.alerts, host=host, clock=clock, ring=self.bell, notify=self.desktop_note,
             tell=lambda text: self.tell(text, "warning"),
         )  # fmt: skip
         ask = login_questions(self)
@@ -149,6 +139,7 @@ class ConsoleApp(ReadinessNews, App[None]):
         if not self._terminal_is_there():
             self.exit(return_code=1)
             return
+        self.fit_the_terminal()
         link = self.console_state.link
         if link.status == "up":
             self.caller.forget("link")
@@ -177,29 +168,10 @@ class ConsoleApp(ReadinessNews, App[None]):
         """A note to the operator; remote text is shown as text."""
         self.notify(one_line(text), severity=cast(Any, severity), markup=False, timeout=TOAST_S[severity])
 
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        """What the style sheet needs before a theme is chosen."""
-        return {"quiet": CALM.muted, "cursor": CALM.cursor}
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        """Another theme's colours, Textual's own filters (NO_COLOR among them), ASCII."""
-        painted = self._painted.get(self.theme)
-        first = [painted] if painted is not None and painted.enabled else []
-        return [*first, *super().get_line_filters(), *self._ascii]
-
-    def _display(self, screen: Screen[Any], renderable: Any) -> None:
-        """Textual's way to the terminal: only what differs from what stands there goes on."""
-        super()._display(screen, self._on_terminal.reduced(renderable))  # type: ignore[arg-type]
-
     def call_for(self, alerts: Sequence[Alert]) -> None:
         """Show what is new of ``alerts``, and call the operator."""
         for alert in self.caller.take(alerts):
             self.tell(alert.text, "information" if alert.kind == "finished" else "warning")
-
-    def _desktop_note(self, text: str) -> None:
-        """By OSC 9, which terminals that know no such thing ignore; only while another window is in front."""
-        if self._driver is not None and not self.app_focus:
-            self._driver.write(f"\x1b]9;{one_line(text, 200)}\x07")
 
     # --- news from the session
 

@@ -55,7 +55,7 @@ async def test_every_figure_axis_scale_and_smoothing_is_drawn(container: FakeCon
             await until(pilot, lambda before=before: loss.builds > before, "the plot")  # type: ignore[misc]
             assert words in seen(pilot.app)  # type: ignore[arg-type]
         await pilot.press("h")
-        await until_seen(pilot, "zoomed")
+        await until_seen(pilot, "last hour")
 
 
 async def test_a_logarithm_of_nothing_positive_is_refused_in_words(container: FakeContainer, make_app: MakeApp) -> None:
