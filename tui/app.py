@@ -121,6 +121,7 @@ class ConsoleApp(ReadinessNews, TerminalApp):
             self._tell_catalog_problem()
         if self._problem:
             self.tell(self._problem, "warning")
+        self.heed_suspension()
         self.set_interval(1.0, self._tick)
         self.call_after_refresh(self.session.start)
         if self.first_run:

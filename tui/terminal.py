@@ -47,6 +47,16 @@ class TerminalApp(App[None]):
         """Textual's way to the terminal: only what differs from what stands there goes on."""
         super()._display(screen, self._on_terminal.reduced(renderable))  # type: ignore[arg-type]
 
+    def heed_suspension(self) -> None:
+        """From now on paint everything again on coming back from ctrl-z: the shell has written there, and Textual itself
+        paints nothing then where the size is still the same."""
+
+        def back(_: object) -> None:
+            self._on_terminal.forget()
+            self.screen.refresh()
+
+        self.app_resume_signal.subscribe(self, back)
+
     def fit_the_terminal(self) -> None:
         """Where a change of size passed unheard (it can, while a screen gives way to another), hear of it now."""
         if self.is_headless:
