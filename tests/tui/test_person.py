@@ -52,7 +52,7 @@ def test_a_person_finds_the_way_through_the_console_on_this_machine(tmp_path: Pa
         person.press("fg\r")
         person.sees("1 Overview", "vLLM servers", "q Quit", run_id, gone=["shell>"])
         person.press("?")
-        person.sees("Help", "the machine: link, GPUs")
+        person.sees("Esc closes", "the machine: link, GPUs")
         person.press("\x1b")
         person.sees("vLLM servers", gone=["Esc closes"])
         person.press("q")
