@@ -48,7 +48,9 @@ def installed(folder: Path) -> Path:
 
 
 def peers(place: Place, tools: Path) -> list[Peer]:
-    """LEET looks at a run that a W&B client writes at 1 Hz, offline; vllmstat at the endpoint that our console looks at, once a
+    """What each looks at. vllmstat has no help of its own and is asked for its palette (Ctrl+p).
+
+    LEET looks at a run that a W&B client writes at 1 Hz, offline; vllmstat at the endpoint that our console looks at, once a
     second (its default); nvitop at the same eight stand-in cards, with its default interval, in full."""
     driver = {"LD_LIBRARY_PATH": str(place.driver)}
     home = place.home / "wandb"
@@ -61,7 +63,8 @@ def peers(place: Place, tools: Path) -> list[Peer]:
             lambda: Writer(tools, home),
         ),
         Peer(
-            "vllmstat", (str(tools / "vllmstat"), "--url", place.vllm_url), {**plain, **driver}, b"vllm", b"?", b"elp", b"?",
+            "vllmstat", (str(tools / "vllmstat"), "--url", place.vllm_url), {**plain, **driver}, b"vllm", b"\x10", b"Search",
+            b"\x1b",
         ),
         Peer("nvitop", (str(tools / "nvitop"), "--monitor", "full"), {**plain, **driver}, b"NVITOP", b"h", b"elp", b"q"),
     ]  # fmt: skip
