@@ -13,7 +13,13 @@ from rich.console import Console
 from benchmarks.figures import Figures, table
 from benchmarks.options import Options
 
-PARTS = {"link": "benchmarks.link.measure", "console": "benchmarks.console.measure"}
+PARTS = {
+    "link": "benchmarks.link.measure",
+    "console": "benchmarks.console.measure",
+    "pilot": "benchmarks.pipeline.pilot",
+    "extraction": "benchmarks.pipeline.extraction",
+    "training": "benchmarks.pipeline.training",
+}
 """Name -> module with ``measure(options) -> Figures``, imported when it is measured."""
 
 
@@ -22,12 +28,15 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures into this file too")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="only see whether it works: few and short measurements")] = False,
     watch_s: Annotated[float, typer.Option(help="link: seconds to watch a run before extrapolating to a day")] = 600.0,
+    run_dir: Annotated[
+        Path | None, typer.Option("--run", help="pilot, extraction, training: a finished run to measure on instead of making one")
+    ] = None,
 ) -> None:
     """Measure, and print a table. A missed target is told, not an error: exit code 0."""
     chosen = names or list(PARTS)
     if unknown := [name for name in chosen if name not in PARTS]:
         raise typer.BadParameter(f"There is no benchmark {unknown[0]!r}; there are: {', '.join(PARTS)}.")
-    options = Options(quick=quick, watch_s=min(watch_s, 5.0) if quick else watch_s)
+    options = Options(quick=quick, watch_s=min(watch_s, 5.0) if quick else watch_s, run_dir=run_dir)
     found: dict[str, Figures] = {}
     for name in chosen:
         found[name] = import_module(PARTS[name]).measure(options)

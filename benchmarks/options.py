@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
 class Options:
-    """``quick``: only see whether it works; such figures are not to be quoted. ``watch_s``: how long the link is watched."""
+    """``quick``: only see whether it works; such figures are not to be quoted. ``watch_s``: how long the link is watched.
+    ``run_dir``: a finished run to take prompts and states from, where none is to be made; its wall time is the one it tells."""
 
     quick: bool = False
     watch_s: float = 600.0
+    run_dir: Path | None = None
 
     def rounds(self, wanted: int) -> int:
         """How often to repeat a measurement."""

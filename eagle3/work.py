@@ -263,6 +263,13 @@ def finish(ctx: StageContext, started: float) -> None:
     ctx.journal.event("finished", f"Finished: {evaluate['verdict_text']}")
 
 
+def served_line(served: dict[str, Any]) -> str:
+    """The served acceptance with its counts, for a summary."""
+    if served["accept_len"] is None:
+        return "The draft was not served;"
+    return f"Served acceptance length {served['accept_len']:.2f} over {served['drafts']} drafts on {served['prompts']} prompts;"
+
+
 def first_start(run_dir: Path, default: float) -> float:
     """When the run's first attempt began: the wall time of a resumed run counts its interruptions too."""
     first = rundir.read_json(run_dir / "attempts" / "1" / "started.json") or {}
@@ -276,7 +283,7 @@ def note(ctx: StageContext, result: dict[str, Any]) -> None:
     text = (
         f"\n## {result['run_id']} ({time.strftime('%Y-%m-%d %H:%M')})\n"
         f"{ctx.spec.size} of {ctx.spec.target.name} on {ctx.spec.machine}: {forked}{result['verdict_text']}\n"
-        f"Served acceptance length {served['accept_len']:.2f} over {served['drafts']} drafts on {served['prompts']} prompts; "
+        f"{served_line(served)} "
         f"simulated (held-out) {val['accept_len']:.2f}; untrained position 0 {result['untrained']['acc_pos'][0]:.1%}. "
         f"Wall {duration_label(result['wall_s'])}. {forecast.note_line(result['estimate'])}\n"
     )
