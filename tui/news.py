@@ -12,7 +12,7 @@ from tui.alerting import Alert, happened_words, of_disks, of_runs, since_words
 from tui.catalog import Catalog
 from tui.fleet import Member
 from tui.formats import age_label, clean_text
-from tui.keeping import pack, unpack
+from tui.keeping import MOST_ROWS, pack, unpack
 from tui.readiness_news import ReadinessNews
 from tui.state import NotesView, RunView
 
@@ -84,7 +84,7 @@ class News(ReadinessNews):
             return
         member.kept = (view.at, view.metrics.version, view.state)
         where = (member.name, member.session.workspace, view.run_id)
-        rows, events, at = view.metrics.unordered(), list(view.events), view.at
+        rows, events, at = view.metrics.sampled(MOST_ROWS), list(view.events), view.at
         if least_s:
             # A long run takes a moment to thin; the screen goes on meanwhile.
             member.session.aside(

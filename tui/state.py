@@ -17,7 +17,7 @@ from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Pro
 from tui.formats import clean_line
 from tui.history import History
 from tui.keeping import Kept
-from tui.plotting.series import Metrics
+from tui.plotting.rows import Metrics
 from tui.ports import BacklogView, LinkView, RunNewsView, ThinnedView
 from tui.reading import Reading
 

@@ -21,7 +21,8 @@ RESUMABLE_STATES = frozenset({"failed", "stopped", "lost", "unknown"})
 
 
 class Record(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    # Built at first use: importing all of them costs a console a fifth of a second before its first picture.
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 class Progress(Record):
@@ -267,7 +268,7 @@ class Probe(Record):
 
     now: float = 0.0
     host: dict[str, Any] = Field(default_factory=dict)
-    gpu: GpuReport = GpuReport()
+    gpu: GpuReport = Field(default_factory=GpuReport)
     disks: list[Disk] = Field(default_factory=list)
     vllm: list[VllmServer] = Field(default_factory=list)
     runs: list[RunSummary] = Field(default_factory=list)

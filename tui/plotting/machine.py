@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tui.history import History, Sample, Trail
 from tui.plotting.figures import Figure, Line
-from tui.plotting.series import Metrics
+from tui.plotting.rows import Metrics
 from tui.plotting.shaping import step_at
 from tui.plotting.view import Axis
 from tui.themes.palette import SERIES

@@ -130,16 +130,19 @@ class RunScreen(PlotScreen):
             self.refresh_bindings()
 
     def _plots(self, view: RunView, now: float) -> None:
-        version = (view.run_id, view.metrics.version, len(view.events))
-        age = view.age_of(view.metrics.last_t, now)
+        look, metrics = self._look, view.metrics
+        version = (view.run_id, metrics.version, len(view.events))
+        age = view.age_of(metrics.last_t, now)
         point = f"last point {age_label(age)}" if age is not None and not view.ended else ""
         if view.thinned is not None:
             shown = f"{count_label(view.thinned.kept)} of {count_label(view.thinned.rows)} rows"
             asked = f"reading all, {view.all_rows_share:.0%}" if view.all_rows_share is not None else "A reads all"
             point = f"{shown} · {asked}"
+        elif metrics.thinned:
+            point = " · ".join(filter(None, (f"{count_label(len(metrics))} of {count_label(metrics.taken)} rows", point)))
         loss, other = self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)
         roomy, room = loss.size.width >= 36, other.size.width - 4
-        look, metrics, history = self._look, view.metrics, self.console_app.console_state.history
+        look, history = self._look, self.console_app.console_state.history
         nothing = "it left no points" if view.ended and view.heard else "no points yet"
         marks = partial(marks_of, view.events, metrics, look.axis)
         loss.show(version, FIGURES["loss"], partial(FIGURES["loss"].lines, metrics, look.axis), look, marks, nothing)
