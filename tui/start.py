@@ -8,25 +8,8 @@ import sys
 from collections.abc import Sequence
 
 COMMANDS = frozenset(
-    [
-        "open",
-        "check",
-        "shakedown",
-        "launch",
-        "resume",
-        "fork",
-        "support",
-        "runs",
-        "watch",
-        "stop",
-        "picture",
-        "record",
-        "replay",
-        "spec",
-        "status",
-        "ls",
-        "run",
-    ]
+    {"open", "check", "shakedown", "launch", "resume", "fork", "support", "runs", "watch", "stop", "picture"}
+    | {"record", "replay", "spec", "status", "ls", "run"}
 )
 """Words that are no HOST: the commands of `tui.cli`, and those it answers with advice."""
 
