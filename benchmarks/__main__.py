@@ -15,6 +15,9 @@ from benchmarks.options import Options
 
 PARTS = {
     "link": "benchmarks.link.measure",
+    "pilot": "benchmarks.pipeline.pilot",
+    "extraction": "benchmarks.pipeline.extraction",
+    "training": "benchmarks.pipeline.training",
     "quality": "benchmarks.quality.measure",
 }
 """Name -> module with ``measure(options) -> Figures``, imported when it is measured."""
@@ -33,12 +36,15 @@ def main(
     workspace: Annotated[
         Path | None, typer.Option(help="quality: where its runs stand and stay; asked again, they go on")
     ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option("--run", help="pilot, extraction, training: a finished run to measure on instead of making one")
+    ] = None,
 ) -> None:
     """Measure, and print a table. A missed target is told, not an error: exit code 0."""
     chosen = names or [name for name in PARTS if name not in BY_NAME_ONLY]
     if unknown := [name for name in chosen if name not in PARTS]:
         raise typer.BadParameter(f"There is no benchmark {unknown[0]!r}; there are: {', '.join(PARTS)}.")
-    options = Options(quick=quick, watch_s=min(watch_s, 5.0) if quick else watch_s, workspace=workspace)
+    options = Options(quick=quick, watch_s=min(watch_s, 5.0) if quick else watch_s, workspace=workspace, run_dir=run_dir)
     found: dict[str, Figures] = {}
     for name in chosen:
         found[name] = import_module(PARTS[name]).measure(options)

@@ -14,6 +14,9 @@ from safetensors import SafetensorError, safe_open
 
 from eagle3.stages.context import StageError
 
+KINDS = ("eagle3", "peagle", "dflash", "dspark")
+"""The kinds of draft that a run may train (``train.kind``)."""
+
 
 @dataclass(frozen=True)
 class DraftFacts:
@@ -59,7 +62,7 @@ def check(folder: Path) -> DraftFacts:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The draft's ``config.json``. Raises StageError where it is missing, no JSON, or not an EAGLE-3 draft's."""
+    """The draft's ``config.json``. Raises StageError where it is missing, no JSON, or not a draft's."""
     path = folder / "config.json"
     try:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -67,8 +70,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise _broken(folder, "config.json is missing") from error
     except ValueError as error:
         raise _broken(folder, f"config.json is no JSON ({error})") from error
-    if config.get("speculators_model_type") != "eagle3" or not isinstance(config.get("transformer_layer_config"), dict):
-        raise _broken(folder, "config.json does not describe an EAGLE-3 draft in speculators' format")
+    if config.get("speculators_model_type") not in KINDS or not isinstance(config.get("transformer_layer_config"), dict):
+        raise _broken(folder, "config.json does not describe a draft in speculators' format")
     return config
 
 

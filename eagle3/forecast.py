@@ -93,10 +93,10 @@ def learn(run_dir: Path, spec: RunSpec, records: Mapping[str, Any]) -> dict[str,
     train = own.get("train", {})
     # A resumed training's seconds are those of its last attempt alone.
     if train and train["figures"].get("resumed_from") is None and train["seconds"] > IMPORT_S:
-        found["train_tok_s"] = spec.train.max_steps * spec.train.pack_tokens / (train["seconds"] - IMPORT_S)
+        found["train_tok_s"] = spec.train.max_steps * spec.train.pack_tokens * spec.packs_per_step / (train["seconds"] - IMPORT_S)
     measured = {name: float(value) for name, value in found.items() if value}
     if measured:
-        steps = spec.train.max_steps * spec.train.pack_tokens
+        steps = spec.train.max_steps * spec.train.pack_tokens * spec.packs_per_step
         over = {
             "generate_tok_s": figures.get("regenerate", {}).get("answer_tokens"),
             "extract_tok_s": figures.get("extract", {}).get("tokens"),

@@ -24,7 +24,8 @@ class Journal:
         self._actor = actor
         self._clock = clock
         self._secrets = secret_values(os.environ)
-        self._seq = 0
+        self.seq = 0
+        """Number of the last metric row; a rank that takes over the pen goes on from it."""
         self._stage_start: tuple[str, float, float] | None = None
         self._last_write = 0.0
 
@@ -69,11 +70,11 @@ class Journal:
 
     def metrics(self, stage: str, step: int, *, split: str = "train", **values: Any) -> None:
         """Append a metric row. NaN and Inf become null: JSON has no word for them, and plots draw a gap."""
-        self._seq += 1
+        self.seq += 1
         row = {
             "v": 1,
             "attempt": self.attempt,
-            "seq": self._seq,
+            "seq": self.seq,
             "t": self._clock(),
             "stage": stage,
             "split": split,

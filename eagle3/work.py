@@ -277,9 +277,16 @@ def published_beside(ctx: StageContext) -> dict[str, Any]:
         if (row.get("stage"), row.get("split")) == ("train", "val") and row.get("accept_len"):
             # Of a step that was repeated, the highest attempt counts.
             lengths[row["step"]] = max(lengths.get(row["step"], (0, 0.0)), (row["attempt"], row["accept_len"]))
-    curve = [(step * ctx.spec.train.pack_tokens, lengths[step][1]) for step in sorted(lengths)]
+    curve = [(step * ctx.spec.train.pack_tokens * ctx.spec.packs_per_step, lengths[step][1]) for step in sorted(lengths)]
     extracted = ctx.figures["extract"]
     return published.beside(theirs, ctx.figures["evaluate"]["served"], curve, extracted["tokens"] / max(1, extracted["samples"]))
+
+
+def served_line(served: dict[str, Any]) -> str:
+    """The served acceptance with its counts, for a summary."""
+    if served["accept_len"] is None:
+        return "The draft was not served;"
+    return f"Served acceptance length {served['accept_len']:.2f} over {served['drafts']} drafts on {served['prompts']} prompts;"
 
 
 def first_start(run_dir: Path, default: float) -> float:
@@ -295,7 +302,7 @@ def note(ctx: StageContext, result: dict[str, Any]) -> None:
     text = (
         f"\n## {result['run_id']} ({time.strftime('%Y-%m-%d %H:%M')})\n"
         f"{ctx.spec.size} of {ctx.spec.target.name} on {ctx.spec.machine}: {forked}{result['verdict_text']}\n"
-        f"Served acceptance length {served['accept_len']:.2f} over {served['drafts']} drafts on {served['prompts']} prompts; "
+        f"{served_line(served)} "
         f"simulated (held-out) {val['accept_len']:.2f}; untrained position 0 {result['untrained']['acc_pos'][0]:.1%}. "
         f"Wall {duration_label(result['wall_s'])}. {forecast.note_line(result['estimate'])}\n"
     )

@@ -135,7 +135,7 @@ def _stages(spec: RunSpec, known: Mapping[str, Rate], tokens: int, answers: int,
     start = known["server_start_s"].value
     load = judged.prompts * judged.max_new_tokens
     single = judged.lossless_prompts * min(judged.max_new_tokens, LOSSLESS_TOKENS)
-    steps = train.max_steps * train.pack_tokens
+    steps = train.max_steps * train.pack_tokens * spec.packs_per_step
     alone = single / known["single_tok_s"].value
 
     def loads(rate: str) -> float:
@@ -170,7 +170,9 @@ def _stages(spec: RunSpec, known: Mapping[str, Rate], tokens: int, answers: int,
         entry("vocabulary", 10 * (spec.target.vocab_size or spec.vocabulary.size), tokens, IMPORT_S / 2, about="importing torch"),
         entry(
             "train",
-            train.keep_last * size.checkpoint_bytes + 2 * size.saved_bytes + train.max_steps * METRIC_BYTES_A_STEP,
+            (train.keep_last + int(train.keep_best)) * size.checkpoint_bytes
+            + 2 * size.saved_bytes
+            + train.max_steps * METRIC_BYTES_A_STEP,
             steps,
             IMPORT_S + steps / known["train_tok_s"].value,
             "train_tok_s",
@@ -197,7 +199,7 @@ def _needs(spec: RunSpec, peak: int, samples: int, tokens: int) -> list[Need]:
     states = tokens * size.state_bytes_a_token
     what = (
         f"hidden states {bytes_label(states)} ({tokens:,} tokens x {layers} layers x {hidden} x {size.value_bytes} bytes), "
-        f"{spec.train.keep_last + 1} checkpoints of {bytes_label(size.checkpoint_bytes)}, "
+        f"{spec.train.keep_last + int(spec.train.keep_best) + 1} checkpoints of {bytes_label(size.checkpoint_bytes)}, "
         f"3 drafts of {bytes_label(size.saved_bytes)}, texts and logs"
     )
     needs = [Need(spec.workspace, peak, samples + 500, what)]

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from eagle3.core.presets import difference
+from eagle3.core.serving import NO_MATTER
 from eagle3.core.spec import MODEL_FIELDS, STAGES, RunSpec
 
 UPSTREAM: Mapping[str, tuple[str, ...]] = {
@@ -31,19 +32,22 @@ BASELINE = (
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("data.", "target.model"),
-    "regenerate": (*_MODEL, "regenerate.max_new_tokens", "regenerate.temperature", "data.seed", *BASELINE),
-    "extract": (*_STATES, "target.auxiliary_layers"),
+    "regenerate": (*_MODEL, "regenerate.max_new_tokens", "regenerate.temperature", "data.seed", "engine", *BASELINE),
+    "extract": (*_STATES, "target.auxiliary_layers", "engine"),
     "vocabulary": ("vocabulary.", "target.model"),
-    "train": ("train.", "target.auxiliary_layers", "target.name", "target.model", "target.draft."),
-    "evaluate": ("evaluate.", "server.", *_MODEL, "target.auxiliary_layers", "device"),
+    "train": ("train.", "devices.train", "target.auxiliary_layers", "target.name", "target.model", "target.draft."),
+    "evaluate": ("evaluate.", "server.", *_MODEL, "target.auxiliary_layers", "device", "engine"),
     "export": ("",),
 }
 """The fields, or beginnings of fields, that a stage's result depends on. A test holds them against the stages' own word."""
 
 NOT_FIELDS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("data.prompt_tokens",),
-    "train": ("train.checkpoint_every_steps", "train.validate_every_steps", "train.keep_last"),
-    "evaluate": ("server.port", "server.start_timeout_s"),
+    "train": (
+        "train.checkpoint_every_steps", "train.checkpoint_every_minutes", "train.validate_every_steps", "train.keep_last",
+        "train.keep_best", "train.tensorboard", "train.parallel",
+    ),
+    "evaluate": tuple(f"server.{name}" for name in sorted(NO_MATTER)),
     "export": (
         "workspace", "worker_python", "server_python", "group", "grace_s", "disk_floor_bytes", "forked_from",
         "hardware.", "devices.",
@@ -51,7 +55,7 @@ NOT_FIELDS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Those among them that it does not depend on."""
 
-IN_A_CHECKPOINT = ("train.optimizer", "target.draft.", "target.auxiliary_layers")
+IN_A_CHECKPOINT = ("train.optimizer", "train.kind", "target.draft.", "target.auxiliary_layers")
 """Fields of the stage train that decide what a checkpoint holds."""
 
 

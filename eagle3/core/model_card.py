@@ -16,6 +16,13 @@ FOLDER = "export"
 
 _MISSING = "not measured"
 
+KIND_NAMES = {
+    "eagle3": "EAGLE-3",
+    "peagle": "Experimental P-EAGLE",
+    "dflash": "Experimental DFlash",
+    "dspark": "Experimental DSpark",
+}
+
 
 def render(
     spec: RunSpec,
@@ -92,7 +99,7 @@ def _front_matter(spec: RunSpec) -> str:
 def _intro(spec: RunSpec, draft: Mapping[str, Any], evaluate: Mapping[str, Any]) -> str:
     verdict = evaluate.get("verdict_text") or "There is no verdict: the draft was not evaluated."
     return (
-        f"# EAGLE-3 draft for {public_name(spec)}\n\n"
+        f"# {KIND_NAMES[spec.train.kind]} draft for {public_name(spec)}\n\n"
         f"A draft model for speculative decoding of {public_name(spec)} with vLLM: {draft['parameters']:,} parameters, "
         f"{draft['draft_vocab_size']:,} of the target's {draft['vocab_size']:,} tokens, {draft['bytes'] / 1e6:.1f} MB. "
         "It proposes tokens; the target keeps only those that it would have chosen itself. "

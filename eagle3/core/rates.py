@@ -159,7 +159,7 @@ def train_flops(spec: RunSpec) -> float:
 
 def _training(spec: RunSpec) -> tuple[float, str]:
     """Tokens/s of a training on GPUs, and its basis: the slower one of computing and of reading the states."""
-    draft, gpus, flops = draft_size(spec), max(1, len(spec.devices.train)), train_flops(spec)
+    draft, gpus, flops = draft_size(spec), spec.train_ranks, train_flops(spec)
     compute = USE_OF_PEAK * gpus * spec.hardware.gpu_bf16_flops / flops if spec.hardware.gpu_bf16_flops else math.inf
     reading = spec.hardware.disk_bytes_s / draft.state_bytes_a_token
     if compute <= reading:

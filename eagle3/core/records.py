@@ -43,7 +43,8 @@ class Progress(Record):
 class MetricRow(Record):
     """A line of ``metrics.jsonl``. ``acc_pos[k]`` is the joint probability that the first k+1 draft tokens are
     right; ``accept_len = 1 + sum(acc_pos)``. ``split`` tells training rows from held-out ("val") ones. Rows of
-    stage "train" are simulated figures; "served" ones come from vLLM's counters in stage "evaluate"."""
+    stage "train" are simulated figures; "served" ones come from vLLM's counters in stage "evaluate". ``data_wait_s``: how
+    long the step waited for its samples."""
 
     v: int = 1
     attempt: int = 1
@@ -59,6 +60,7 @@ class MetricRow(Record):
     lr: float | None = None
     grad_norm: float | None = None
     tok_s: float | None = None
+    data_wait_s: float | None = None
 
 
 class Event(Record):

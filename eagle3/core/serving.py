@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from eagle3.core.spec import RunSpec
+
+NO_MATTER = frozenset({
+    "port", "start_timeout_s", "silent_timeout_s", "restarts", "backoff_s", "latency_factor", "extract_url",
+})  # fmt: skip
+"""Fields of ``server`` that decide how a server is looked after, not what it says or how fast."""
 
 
 def server_arguments(spec: RunSpec, *, extraction: bool = False) -> list[str]:
@@ -21,6 +28,13 @@ def server_arguments(spec: RunSpec, *, extraction: bool = False) -> list[str]:
     ]
 
 
+def speculative_method(spec: RunSpec) -> dict[str, object]:
+    """How vLLM is told the kind of the draft; it takes P-EAGLE for an EAGLE-3 draft that proposes all tokens at once."""
+    if spec.train.kind == "peagle":
+        return {"method": "eagle3", "parallel_drafting": True}
+    return {"method": spec.train.kind}
+
+
 def device_environment(spec: RunSpec, stage: str) -> dict[str, str]:
     """Environment of the processes of a stage that compute on GPUs: which ones, and how these talk to each other.
 
@@ -31,3 +45,11 @@ def device_environment(spec: RunSpec, stage: str) -> dict[str, str]:
         return {}
     visible = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus)}
     return spec.hardware.env | visible
+
+
+def measured_part(spec: RunSpec) -> dict[str, Any]:
+    """What of ``server`` the measured speeds depend on. A field that older runs lack is left out while it changes nothing."""
+    found = spec.server.model_dump(exclude=set(NO_MATTER))
+    if not found["url"]:
+        del found["url"]
+    return found

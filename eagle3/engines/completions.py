@@ -1,9 +1,11 @@
-"""Many requests to a run's own server: bounded concurrency, a limit on each, retries, failures counted, and an end as
+"""Many requests to a server: bounded concurrency, a limit on each in time and size, retries, failures counted, and an end as
 soon as the operator asks for one or the server dies."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,6 +17,8 @@ Item = TypeVar("Item")
 
 _BACKOFF_S = 0.5
 _WATCH_S = 0.2
+_MAX_ANSWER_BYTES = 64 << 20
+"""Far beyond any answer with log-probabilities; a body without an end must not fill this process's memory."""
 
 
 class RequestFailed(Exception):
@@ -35,7 +39,8 @@ class Failure(Generic[Item]):
 
 class Completions:
     """An async client of one server. ``timeout_s`` limits each attempt; connection errors, timeouts and the server's own
-    errors are tried ``retries`` more times, with a pause that doubles."""
+    errors are tried ``retries`` more times, with a pause that doubles. ``observe`` is told how long each answer took, in
+    seconds. Whatever fails is told with the server's address."""
 
     def __init__(
         self,
@@ -44,11 +49,16 @@ class Completions:
         timeout_s: float,
         retries: int = 3,
         backoff_s: float | None = None,
+        max_answer_bytes: int = _MAX_ANSWER_BYTES,
+        observe: Callable[[float], None] = lambda seconds: None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._timeout_s = timeout_s
         self._retries = retries
         self._backoff_s = _BACKOFF_S if backoff_s is None else backoff_s
+        self._max_answer_bytes = max_answer_bytes
+        self._observe = observe
+        self._who = f"the server at {base_url}"
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=256)
         self._client = httpx.AsyncClient(
             base_url=base_url, trust_env=False, timeout=None, limits=limits, transport=transport
@@ -61,33 +71,49 @@ class Completions:
         await self._client.aclose()
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The JSON object that the server answers. Raises RequestFailed after the last attempt, or at once when refused."""
+        """The JSON object that the server answers. Raises RequestFailed after the last attempt, or at once when refused.
+
+        An attempt that got no answer in time is cancelled before the next one, and only one answer is ever returned: trying
+        again doubles nothing.
+        """
         reason = ""
         for attempt in range(self._retries + 1):
             if attempt:
                 await asyncio.sleep(self._backoff_s * 2 ** (attempt - 1))
+            began = time.monotonic()
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    response = await self._client.post(path, json=body)
+                    status, content = await self._send(path, body)
             except TimeoutError:
-                reason = f"no answer within {self._timeout_s:g} s"
+                reason = f"{self._who} gave no answer within {self._timeout_s:g} s"
                 continue
             except httpx.HTTPError as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason = f"{self._who} could not be asked, {type(error).__name__}: {error}"
                 continue
-            if response.is_success:
-                try:
-                    answer = response.json()
-                except ValueError:
-                    answer = None
-                if isinstance(answer, dict):
+            if status < 300:
+                answer = _object(content)
+                if answer is not None:
+                    self._observe(time.monotonic() - began)
                     return answer
-                reason = "the answer is not a JSON object"
+                reason = f"the answer of {self._who} is not a JSON object"
                 continue
-            reason = f"status {response.status_code}: {_message(response)}"
-            if response.is_client_error and response.status_code not in (408, 429):
+            reason = f"{self._who} answered with status {status}: {_message(content)}"
+            if 400 <= status < 500 and status not in (408, 429):
                 raise RequestFailed(reason, refused=True)
         raise RequestFailed(f"{reason} (tried {self._retries + 1} times)")
+
+    async def _send(self, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
+        """Status and body of one attempt. Raises RequestFailed for a body that does not end."""
+        content = bytearray()
+        async with self._client.stream("POST", path, json=body) as response:
+            async for piece in response.aiter_bytes():
+                content += piece
+                if len(content) > self._max_answer_bytes:
+                    limit = f"{self._max_answer_bytes:,} bytes"
+                    raise RequestFailed(
+                        f"{self._who} sends more than {limit} for one answer; is it a vLLM server?", refused=False
+                    )
+            return response.status_code, bytes(content)
 
 
 async def run_bounded(
@@ -97,24 +123,40 @@ async def run_bounded(
     concurrency: int,
     watch: Callable[[], None],
     hold: Callable[[], bool] = lambda: False,
+    limit: Callable[[], int | None] = lambda: None,
 ) -> list[Failure[Item]]:
     """Do ``work`` for every item, at most ``concurrency`` at a time; the items that failed.
 
     ``watch`` is called five times a second and ends everything by raising (Stopped, StageError of a dead server). Work
-    under way is cancelled then; what it had put on disk stays. While ``hold`` is true no item is begun. Any other exception
-    of ``work`` ends everything too.
+    under way is cancelled then; what it had put on disk stays. While ``hold`` is true no item is begun, nor while ``limit``
+    items or more are under way: it is asked before each and may change. Any other exception of ``work`` ends everything too.
     """
     pending = iter(items)
     failures: list[Failure[Item]] = []
+    under_way = 0
+
+    def wait() -> bool:
+        most = limit()
+        return hold() or (most is not None and under_way >= most)
 
     async def worker() -> None:
-        for item in pending:
-            while hold():  # noqa: ASYNC110 - a file of another process says when it ends
+        nonlocal under_way
+        while True:
+            # A file of another process, or the load of a server, says when it ends. The item is taken after that, so that
+            # none waits in the hand of a worker that is held.
+            while wait():  # noqa: ASYNC110
                 await asyncio.sleep(_WATCH_S)
+            try:
+                item = next(pending)
+            except StopIteration:
+                return
+            under_way += 1
             try:
                 await work(item)
             except RequestFailed as error:
                 failures.append(Failure(item, error))
+            finally:
+                under_way -= 1
 
     async def watcher() -> None:
         while True:
@@ -138,10 +180,17 @@ async def run_bounded(
     return failures
 
 
-def _message(response: httpx.Response) -> str:
+def _object(content: bytes) -> dict[str, Any] | None:
     try:
-        body = response.json()
+        found = json.loads(content)
     except ValueError:
-        return response.text[:300]
-    error = body.get("error", body) if isinstance(body, dict) else body
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _message(content: bytes) -> str:
+    body = _object(content)
+    if body is None:
+        return content[:300].decode("utf-8", "replace")
+    error = body.get("error", body)
     return str(error.get("message", error) if isinstance(error, dict) else error)[:300]

@@ -21,16 +21,19 @@ class TransformersEngine:
     """A target loaded once, giving states [tokens, layers, hidden] of one token list at a time."""
 
     def __init__(
-        self, model_dir: Path, layers: Sequence[int], *, dtype: torch.dtype = torch.float32, device: str = "cpu"
+        self,
+        model_dir: Path,
+        layers: Sequence[int],
+        *,
+        dtype: torch.dtype | str = torch.float32,
+        device: str = "cpu",
+        trust_remote_code: bool = False,
     ) -> None:
-        """Raises StageError when the model cannot be loaded or lacks a layer."""
+        """``dtype``: a torch dtype, its name, or "auto" for the model's own. Raises StageError when the model cannot be
+        loaded or lacks a layer."""
         from transformers import AutoModel
 
-        try:
-            loaded = AutoModel.from_pretrained(str(model_dir), dtype=dtype, local_files_only=True)
-        except (OSError, ValueError, ImportError) as error:
-            raise StageError(f"transformers cannot load {model_dir} ({str(error).splitlines()[0]}).") from error
-        self._model: Any = loaded.to(device).eval()
+        self._model: Any = load(AutoModel, model_dir, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
         self._device = device
         self._layers = list(layers)
         blocks = _decoder_layers(self._model)
@@ -55,6 +58,15 @@ class TransformersEngine:
             self._caught[layer] = hidden[0]
 
         return catch
+
+
+def load(kind: Any, model_dir: Path, *, dtype: torch.dtype | str, device: str, trust_remote_code: bool = False) -> Any:
+    """A model by one of transformers' auto classes, on ``device``, for inference. Raises StageError when it cannot be."""
+    try:
+        found = kind.from_pretrained(str(model_dir), dtype=dtype, local_files_only=True, trust_remote_code=trust_remote_code)
+        return found.to(device).eval()
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        raise StageError(f"transformers cannot load {model_dir} ({(str(error).splitlines() or ['no reason'])[0]}).") from error
 
 
 def extract(engine: TransformersEngine, samples: Iterable[Row], store: StateStore) -> list[StateRow]:

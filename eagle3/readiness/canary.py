@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from eagle3.core.spec import RunSpec
+from eagle3.engines.choice import extraction_server
 from eagle3.engines.completions import Completions, RequestFailed
 from eagle3.engines.model_dir import check_model_dir
-from eagle3.engines.vllm_server import VllmServer
+from eagle3.engines.server import Server
 from eagle3.journal import Journal
 from eagle3.readiness.asking import MARK
 from eagle3.stages import extract
@@ -57,7 +58,7 @@ def _extracted(ctx: StageContext) -> dict[str, Any]:
     asked = sorted((template.render([{"role": "user", "content": text}])[:MAX_PROMPT_TOKENS] for text in texts), key=len)
     prompts = asked[:: max(1, len(asked) // PROMPTS)][:PROMPTS]
     store = extract.open_store(ctx)
-    with extract.extraction_server(ctx, store) as server:
+    with extraction_server(ctx, store.raw) as server:
         alone, together, batch_steps = asyncio.run(_ask(ctx, server, prompts))
         started_s = server.start_s
     left = sorted(str(file.relative_to(ctx.run_dir)) for file in store.folder.rglob("*") if file.is_file())
@@ -72,7 +73,7 @@ def _extracted(ctx: StageContext) -> dict[str, Any]:
     }
 
 
-async def _ask(ctx: StageContext, server: VllmServer, prompts: Sequence[list[int]]) -> tuple[list[Any], list[Any], int | None]:
+async def _ask(ctx: StageContext, server: Server, prompts: Sequence[list[int]]) -> tuple[list[Any], list[Any], int | None]:
     """The answers one by one, then those of all at once, and in how many steps the engine gave those."""
     async with Completions(server.base_url, timeout_s=ctx.spec.extract.request_timeout_s, retries=1) as client:
         alone = []
@@ -86,7 +87,7 @@ async def _ask(ctx: StageContext, server: VllmServer, prompts: Sequence[list[int
     return alone, list(together), None if before is None or after is None else after - before
 
 
-def steps(server: VllmServer) -> int | None:
+def steps(server: Server) -> int | None:
     """How many steps the engine has made; None where its metrics do not say."""
     with server.client() as client:
         text = client.get("/metrics").text

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from eagle3.core.lossless import Answer
+from eagle3.core.serving import measured_part
 from eagle3.core.spec import hash_of
 from eagle3.engines.model_dir import fingerprint
 from eagle3.runner import rundir
@@ -108,7 +109,7 @@ def lossless_tokens(ctx: StageContext) -> int:
 def key(ctx: StageContext, prompts: list[Prompt]) -> str:
     """A hash of all that the baseline's figures depend on; the draft and the thresholds are not of it."""
     spec = ctx.spec
-    server = spec.server.model_dump(exclude={"port", "start_timeout_s"})
+    server = measured_part(spec)
     target = spec.target.model_dump(include={"name", "model", "dtype", "max_model_len"})
     evaluate = spec.evaluate.model_dump(include={"concurrency", "max_new_tokens", "lossless_prompts"})
     asked = [[prompt.id, *prompt.messages] for prompt in prompts]

@@ -15,12 +15,13 @@ from typing import Any
 from eagle3 import draft_folder
 from eagle3.core.evaluation import Point, Speed, kind_figures
 from eagle3.core.lossless import TIE_GAP, Lossless, compare
+from eagle3.core.serving import measured_part, speculative_method
 from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.core.verdict import Evidence, Verdict, judge
+from eagle3.engines.choice import engine_part, measured_server, speculating_server
 from eagle3.engines.model_dir import fingerprint
-from eagle3.engines.vllm_server import VllmServer
 from eagle3.runner import rundir
-from eagle3.stages import baseline, measuring
+from eagle3.stages import baseline, measuring, unserved
 from eagle3.stages.context import StageContext
 from eagle3.stages.measuring import Measured
 from eagle3.stages.serving import Prompt, RunningServer, heldout_prompts, measure_single_stream, server_versions
@@ -40,11 +41,11 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What makes the stage run again when it changes."""
     return {
         "evaluate": spec.evaluate.settings(),
-        "server": spec.server.model_dump(exclude={"port", "start_timeout_s"}),
+        "server": measured_part(spec),
         "target": spec.target.model_dump(include=MODEL_FIELDS | {"auxiliary_layers"}),
         "model": fingerprint(model_dir(spec.target.model)),
         "device": spec.device,
-    }
+    } | engine_part(spec)
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -52,21 +53,24 @@ def run(ctx: StageContext) -> dict[str, Any]:
     fails; Stopped on a stop."""
     ctx.check_disk()
     draft_sha256 = draft_folder.check(ctx.run_dir / "train" / "draft").sha256
+    if why := unserved.reason(ctx):
+        return unserved.write(ctx, why)
     plain = baseline.load(ctx)
     if plain is not None and (whole := _left_whole(ctx, _key(ctx, draft_sha256, plain))) is not None:
         ctx.journal.event("evaluate", "The draft was evaluated before, under these settings; the figures stand.")
         return whole
     if plain is None:
         ctx.journal.event("baseline", "There is no baseline for these settings; a plain server is started to measure one.")
-        with VllmServer(ctx, "plain", stage=STAGE) as server:
-            plain = baseline.measure(ctx, server, stage=STAGE)
-    with VllmServer(ctx, "draft", extra_args=speculative_args(ctx), stage=STAGE) as server:
-        draft = measure_draft(ctx, server, plain)
+        with measured_server(ctx) as server:
+            plain = server.surviving(lambda: baseline.measure(ctx, server, stage=STAGE))
+    against = plain
+    with speculating_server(ctx, "draft", speculative_args(ctx)) as server:
+        draft = server.surviving(lambda: measure_draft(ctx, server, against))
         about = {"server_start_s": round(server.start_s, 2), "versions": {**versions_here(), **server_versions(server)}}
     ngram: dict[int, Measured] = {}
     if ctx.spec.evaluate.ngram:
-        with VllmServer(ctx, "ngram", extra_args=ngram_args(ctx), stage=STAGE) as server:
-            ngram = _at_each_level(ctx, server, "n-grams")
+        with speculating_server(ctx, "ngram", ngram_args(ctx)) as server:
+            ngram = server.surviving(lambda: _at_each_level(ctx, server, "n-grams"))
     evidence = _evidence(ctx, draft, ngram, plain)
     verdict = judge(evidence, min_drafts=ctx.spec.evaluate.min_drafts, broken_below=ctx.spec.evaluate.broken_below)
     figures = {**_figures(ctx, evidence, draft, plain, verdict), **about}
@@ -87,7 +91,7 @@ class DraftMeasured:
 def speculative_args(ctx: StageContext) -> list[str]:
     """What the draft server has and the plain one has not."""
     config = {
-        "method": "eagle3",
+        **speculative_method(ctx.spec),
         "model": str((ctx.run_dir / "train" / "draft").resolve()),
         "num_speculative_tokens": ctx.spec.evaluate.num_speculative_tokens,
     }

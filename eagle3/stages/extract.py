@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
+from eagle3.engines.choice import engine_part, extraction_server
 from eagle3.engines.completions import Completions, RequestFailed, run_bounded
 from eagle3.engines.model_dir import fingerprint
-from eagle3.engines.vllm_server import VllmServer
+from eagle3.engines.server import Server
 from eagle3.rows import Row, read_rows
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
@@ -29,7 +28,6 @@ OUTPUTS = ("states/manifest.jsonl",)
 """The manifest holds the SHA-256 of every state; `whole` holds it against the files. A record that listed thousands of
 states itself would be read by every poll."""
 
-_CONNECTOR = Path(__file__).parent.parent / "engines" / "cpu_connector.py"
 _LOCK_PATIENCE_S = 60.0
 _ROW_EVERY_S = 2.0
 _ATTEMPTS = 2
@@ -38,7 +36,7 @@ _ATTEMPTS = 2
 def spec_part(spec: RunSpec) -> dict[str, Any]:
     """What this stage depends on, besides the samples."""
     target = spec.target.model_dump(include=(MODEL_FIELDS - {"served_name", "source"}) | {"auxiliary_layers"})
-    return {"target": target, "model": fingerprint(model_dir(spec.target.model))}
+    return {"target": target, "model": fingerprint(model_dir(spec.target.model))} | engine_part(spec)
 
 
 def whole(ctx: StageContext) -> str:
@@ -62,9 +60,14 @@ def run(ctx: StageContext) -> dict[str, Any]:
         tokens = sum(len(sample["input_ids"]) for sample in missing)
         ctx.check_disk(store.bytes_of(tokens, len(missing), ctx.spec.target.dtype))
         try:
-            with extraction_server(ctx, store) as server:
+            with extraction_server(ctx, store.raw) as server:
                 began = time.monotonic() - ctx.paused_s
-                asyncio.run(extract_all(ctx, server, store, missing, done))
+
+                def extract() -> None:
+                    left = [sample for sample in missing if sample["index"] not in done]
+                    asyncio.run(extract_all(ctx, server, store, left, done))
+
+                server.surviving(extract)
                 seconds = time.monotonic() - began - ctx.paused_s
                 figures = {"tok_s": tokens / seconds, "server_start_s": server.start_s}
         finally:
@@ -85,28 +88,8 @@ def open_store(ctx: StageContext) -> StateStore:
     )
 
 
-def extraction_server(ctx: StageContext, store: StateStore) -> VllmServer:
-    """A server whose every request leaves a file of hidden states in the store's ``raw`` folder."""
-    folder = ctx.path("servers", "connector", _CONNECTOR.name).parent
-    shutil.copyfile(_CONNECTOR, folder / _CONNECTOR.name)
-    layers = {"hf_config": {"eagle_aux_hidden_state_layer_ids": ctx.spec.target.captured_layers}}
-    speculative = {"method": "extract_hidden_states", "num_speculative_tokens": 1, "draft_model_config": layers}
-    transfer = {
-        "kv_connector": "CpuHiddenStatesConnector",
-        "kv_connector_module_path": _CONNECTOR.stem,
-        "kv_role": "kv_producer",
-        "kv_connector_extra_config": {"shared_storage_path": str(store.raw)},
-    }
-    args = [
-        "--no-enable-prefix-caching",
-        "--speculative_config", json.dumps(speculative),
-        "--kv_transfer_config", json.dumps(transfer),
-    ]  # fmt: skip
-    return VllmServer(ctx, "extract", extra_args=args, pythonpath=folder)
-
-
 async def extract_all(
-    ctx: StageContext, server: VllmServer, store: StateStore, samples: Sequence[Row], done: dict[int, StateRow]
+    ctx: StageContext, server: Server, store: StateStore, samples: Sequence[Row], done: dict[int, StateRow]
 ) -> None:
     total = len(samples) + len(done)
     began = last = time.monotonic()
@@ -133,7 +116,9 @@ async def extract_all(
             ctx.check_stop()
             server.check_alive()
 
-        failures = await run_bounded(samples, extract, concurrency=ctx.spec.extract.concurrency, watch=watch, hold=hold)
+        failures = await run_bounded(
+            samples, extract, concurrency=ctx.spec.extract.concurrency, watch=watch, hold=hold, limit=server.limit
+        )
     if failures:
         # A server without room leaves no file and no word of it: then the disk is the reason to give.
         ctx.check_disk(store.bytes_of(max(len(sample["input_ids"]) for sample in samples), 1, ctx.spec.target.dtype))

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from eagle3.core import guards
 from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
+from eagle3.engines.choice import answering_server, engine_part
 from eagle3.engines.completions import Completions, Failure, RequestFailed, run_bounded
 from eagle3.engines.model_dir import fingerprint
-from eagle3.engines.vllm_server import VllmServer
+from eagle3.engines.server import Server
 from eagle3.rows import Row, append_row, read_rows, read_whole_rows, write_rows
 from eagle3.stages import guarding, samples
 from eagle3.stages.context import StageContext, StageError
@@ -47,7 +48,7 @@ def _answers_part(spec: RunSpec) -> dict[str, Any]:
         "max_new_tokens": regenerate.max_new_tokens,
         "temperature": regenerate.temperature,
         "seed": spec.data.seed,
-    }
+    } | engine_part(spec)
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
@@ -66,17 +67,28 @@ def run(ctx: StageContext) -> dict[str, Any]:
     if not missing:
         # First the conversations: which prompts the baseline is measured on follows from them.
         figures = write_outputs(ctx, prompts, answers, template)
-        if (measured := baseline.load(ctx)) is not None:
+        measured = baseline.load(ctx)
+        if measured is not None or not measures_baseline(ctx.spec):
             return figures | _baseline_figures(measured)
-    with VllmServer(ctx, "plain") as server:
+    with answering_server(ctx) as server:
         began = time.monotonic() - ctx.paused_s
-        tokens = asyncio.run(answer_all(ctx, server, missing, answers)) if missing else 0
+        if missing:
+            server.surviving(lambda: asyncio.run(answer_all(ctx, server, answers.missing(), answers)))
+        tokens = answers.tokens(missing)
         seconds = time.monotonic() - began - ctx.paused_s
         figures = write_outputs(ctx, prompts, answers, template)
-        measured = baseline.measure(ctx, server)
+        measured = None
+        if measures_baseline(ctx.spec):
+            measured = server.surviving(lambda: baseline.measure(ctx, server))
         start_s = server.start_s
     rate = {"tok_s": tokens / seconds} if tokens else {}
     return figures | rate | {"server_start_s": start_s} | _baseline_figures(measured)
+
+
+def measures_baseline(spec: RunSpec) -> bool:
+    """Whether the server that answers here is the one to hold the draft's against: a vLLM, on the GPUs of the stage evaluate.
+    Where it is not, that stage measures one itself."""
+    return spec.engine == "vllm" and spec.devices.regenerate == spec.devices.evaluate
 
 
 class Answers:
@@ -104,6 +116,16 @@ class Answers:
         append_row(self.path, row)
         self._by_key[row["key"]] = row
 
+    def forget(self, keys: Collection[str]) -> None:
+        """Take answers back, on disk too."""
+        kept = [row for row in read_whole_rows(self.path) if row.get("key") not in keys]
+        write_rows(self.path, kept)
+        self._by_key = {row["key"]: row for row in kept if "key" in row}
+
+    def tokens(self, prompts: Sequence[Row]) -> int:
+        """Tokens of the answers to these prompts."""
+        return sum(len(turn["answer_ids"]) for prompt in prompts for turn in self.of(prompt).get("turns", []))
+
     def any(self) -> bool:
         """Whether a prompt has an answer that is more than a refusal."""
         return any("refused" not in row for row in self._by_key.values())
@@ -116,10 +138,12 @@ def _key(prompt: Row) -> str:
     return hash_of([prompt.get("system", ""), prompt["turns"]])
 
 
-async def answer_all(ctx: StageContext, server: VllmServer, prompts: Sequence[Row], answers: Answers) -> int:
-    """Ask for every conversation, turn by turn; the number of tokens that came. Raises StageError when some failed."""
+async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], answers: Answers) -> None:
+    """Ask for every conversation, turn by turn. Raises StageError when some failed, or as soon as the guard against repeated
+    tokens says that the server answers rubbish."""
     settings = ctx.spec.regenerate
     progress = _Progress(ctx, len(prompts))
+    rubbish = _Rubbish(ctx, server, answers)
 
     async with Completions(server.base_url, timeout_s=settings.request_timeout_s) as client:
 
@@ -129,21 +153,26 @@ async def answer_all(ctx: StageContext, server: VllmServer, prompts: Sequence[Ro
             for text in prompt["turns"]:
                 messages.append({"role": "user", "content": text})
                 reply = await client.post("/v1/chat/completions", _request(ctx, server.model, messages))
-                content, turn = _read_reply(reply)
+                content, turn = _read_reply(server, reply, settings.max_new_tokens)
                 messages.append({"role": "assistant", "content": content})
                 turns.append(turn)
             answers.add(prompt, {"messages": messages, "turns": [turn.as_row() for turn in turns]})
+            rubbish.take(prompt, turns)
             progress.add(sum(len(turn.answer_ids) for turn in turns))
 
         failures = await run_bounded(
-            prompts, answer, concurrency=settings.concurrency, watch=_watch(ctx, server), hold=progress.hold
+            prompts,
+            answer,
+            concurrency=settings.concurrency,
+            watch=_watch(ctx, server),
+            hold=progress.hold,
+            limit=server.limit,
         )
     _settle(ctx, failures, answers)
     progress.row()
-    return progress.tokens
 
 
-def _watch(ctx: StageContext, server: VllmServer) -> Callable[[], None]:
+def _watch(ctx: StageContext, server: Server) -> Callable[[], None]:
     def watch() -> None:
         ctx.check_stop()
         server.check_alive()
@@ -167,16 +196,55 @@ def _request(ctx: StageContext, model: str, messages: Sequence[Message]) -> dict
     }
 
 
-def _read_reply(reply: dict[str, Any]) -> tuple[str, Turn]:
+def _read_reply(server: Server, reply: dict[str, Any], most: int) -> tuple[str, Turn]:
+    """Text and tokens of an answer. Raises RequestFailed, naming the server, for one that is no answer, whatever its status."""
+    who = f"the answer of the server at {server.base_url}"
     try:
         choice = reply["choices"][0]
         content = choice["message"]["content"] or ""
         prompt_ids, answer_ids = reply["prompt_token_ids"], choice["token_ids"]
     except (KeyError, IndexError, TypeError) as error:
-        raise RequestFailed(f"the answer lacks {error}; vLLM 0.11 or newer returns token ids") from error
+        raise RequestFailed(f"{who} lacks {error}; vLLM 0.11 or newer returns token ids") from error
     if not prompt_ids or not answer_ids:
-        raise RequestFailed("the answer has no token ids; vLLM 0.11 or newer returns them")
+        raise RequestFailed(f"{who} has no token ids; vLLM 0.11 or newer returns them")
+    if not all(type(token) is int and token >= 0 for token in (*prompt_ids, *answer_ids)):
+        raise RequestFailed(f"{who} has token ids that are no numbers")
+    told = (reply.get("usage") or {}).get("completion_tokens", len(answer_ids))
+    if len(answer_ids) > most or told != len(answer_ids):
+        raise RequestFailed(f"{who} has {len(answer_ids)} token ids, of {told} that it counts and {most} asked for")
     return content, Turn(list(prompt_ids), list(answer_ids), str(choice.get("finish_reason")))
+
+
+class _Rubbish:
+    """Ends the stage while it is young when the answers are runs of repeated tokens ("!!!!") and the guard stops at that.
+    Softer responses wait for all answers."""
+
+    def __init__(self, ctx: StageContext, server: Server, answers: Answers) -> None:
+        self._ctx, self._server, self._answers = ctx, server, answers
+        self._shares: dict[str, float] = {}
+        self._over = False
+
+    def take(self, prompt: Row, turns: Sequence[Turn]) -> None:
+        """Look at one more answer. Raises StageError; the answers that repeat are then forgotten, so that a resume asks for
+        them again."""
+        limits = self._ctx.spec.guards
+        if limits.repeated != "stop":
+            return
+        self._shares[_key(prompt)] = max(samples.repeated_share(turn.answer_ids) for turn in turns)
+        if self._over:
+            self._forget()
+            return
+        found = guards.repeated_answers(list(self._shares.values()), limits)
+        if found:
+            self._over = True
+            self._forget()
+            text = f"The server at {self._server.base_url} answers with a good status and repeated tokens."
+            self._ctx.journal.event("server-rubbish", text, level="error")
+            guarding.act(self._ctx, found)
+
+    def _forget(self) -> None:
+        limit = self._ctx.spec.guards.repeated_share
+        self._answers.forget({key for key, share in self._shares.items() if share > limit})
 
 
 def _settle(ctx: StageContext, failures: Sequence[Failure[Row]], answers: Answers) -> None:

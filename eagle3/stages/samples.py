@@ -114,6 +114,10 @@ class Template:
         text = self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
         return [int(token) for token in self._tokenizer(text, add_special_tokens=False)["input_ids"]]
 
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of an answer, without the tokens that only mark its end."""
+        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
+
     def end_ids(self) -> frozenset[int]:
         """The tokens that end an answer: the tokenizer's and those of generation_config.json."""
         from eagle3.runner import rundir

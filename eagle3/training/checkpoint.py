@@ -34,6 +34,11 @@ class Checkpoint:
     step: int
     signature: str
 
+    @property
+    def bytes(self) -> int:
+        """Its size on disk."""
+        return sum(file.stat().st_size for file in self.path.iterdir())
+
     def load(self, device: torch.device) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """Its weights by name, and its state as it was given to ``save``."""
         weights = load_file(self.path / "weights.safetensors", device=str(device))
@@ -48,10 +53,12 @@ class CheckpointStore:
         self.folder = folder
         self.signature = signature
         self.keep_last = keep_last
+        self.kept: set[int] = set()
+        """Steps whose checkpoints are kept beside the last ones."""
 
     def save(self, step: int, weights: dict[str, torch.Tensor], state: dict[str, Any]) -> Checkpoint:
-        """Write ``step-<n>`` durably, then delete the oldest of ours beyond ``keep_last``; those that cannot be gone on from
-        (of another signature) go first, however many steps they count.
+        """Write ``step-<n>`` durably, then delete the oldest of ours beyond ``keep_last`` (save those of ``kept``); those that
+        cannot be gone on from (of another signature) go first, however many steps they count.
 
         ``weights`` are stored as they are; ``state`` may hold tensors, numbers, strings, lists and dicts.
         """
@@ -74,7 +81,7 @@ class CheckpointStore:
             self._clear_the_way(final)
         partial.rename(final)
         _sync(self.folder)
-        self._keep_last()
+        self.prune()
         return Checkpoint(final, step, self.signature)
 
     def newest(self) -> Checkpoint | None:
@@ -105,13 +112,16 @@ class CheckpointStore:
                 found.append((int(name[1]), path))
         return found
 
-    def _keep_last(self) -> None:
+    def prune(self) -> None:
+        """Delete the oldest of ours beyond ``keep_last``, save those of ``kept``."""
+
         def worth(own: tuple[int, Path]) -> tuple[bool, int]:
             step, path = own
             return rundir.read_object(path / MARKER).get("signature") == self.signature, step
 
-        for _, path in sorted(self._ours(), key=worth, reverse=True)[self.keep_last :]:
-            shutil.rmtree(path)
+        for step, path in sorted(self._ours(), key=worth, reverse=True)[self.keep_last :]:
+            if step not in self.kept:
+                shutil.rmtree(path)
 
     def _sweep(self) -> None:
         """Drop what a killed attempt left half written."""

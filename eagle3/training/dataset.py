@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,10 @@ class StatesDataset(BaseDataset):
 
 class Collate:
     """Pack samples into one sequence. ``trim`` drops the padding at its end: shapes may then differ from step to step,
-    which costs nothing where nothing is compiled, and saves a tenth of each step."""
+    which costs nothing where nothing is compiled, and saves a tenth of each step. ``shifted``: as the kind of draft wants it."""
 
-    def __init__(self, pack_tokens: int, hidden_size: int, dtype: torch.dtype, *, trim: bool) -> None:
-        self._collate = CollateFn(pack_tokens, hidden_size, dtype=dtype, preprocess=shift_batch)
+    def __init__(self, pack_tokens: int, hidden_size: int, dtype: torch.dtype, *, trim: bool, shifted: bool = True) -> None:
+        self._collate = CollateFn(pack_tokens, hidden_size, dtype=dtype, preprocess=shift_batch if shifted else None)
         self._trim = trim
 
     def __call__(self, batch: list[Any]) -> dict[str, Any]:
@@ -71,18 +72,63 @@ class Collate:
         return {key: value[:, :used] if isinstance(value, torch.Tensor) else value for key, value in packed.items()}
 
 
-def train_loader(dataset: StatesDataset, collate: Collate, seed: int, workers: int) -> DataLoader[Any]:
-    """Batches in an order that follows from (seed, epoch) alone, so that a resume can take it up anywhere."""
-    sampler = MultipackDistributedBatchSamplerV2(
-        batch_max_length=dataset.max_len, lengths=dataset.approx_lengths, num_replicas=1, rank=0, seed=seed
-    )
+class StepSampler:
+    """The packs of one rank, step after step: of the ``packs`` of each optimizer step (of all ranks together) its own share.
+
+    Which samples lie in which pack of which step follows from (seed, epoch, packs) alone, not from the number of ranks: so
+    any number of ranks that divides ``packs`` trains on the same steps. It has the parts that speculators' loop takes up
+    an epoch in the middle with.
+    """
+
+    def __init__(self, dataset: StatesDataset, seed: int, packs: int, rank: int, ranks: int) -> None:
+        share = packs // ranks
+        self._slots = [
+            MultipackDistributedBatchSamplerV2(
+                batch_max_length=dataset.max_len, lengths=dataset.approx_lengths, num_replicas=packs, rank=slot, seed=seed
+            )
+            for slot in range(rank * share, (rank + 1) * share)
+        ]
+        self.epoch = 0
+        self._cached_generated_batches: tuple[int, list[Any]] = (-1, [])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch's order comes next."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._generate_batches(self.epoch))
+
+    def __len__(self) -> int:
+        return len(self._generate_batches(self.epoch))
+
+    def _generate_batches(self, epoch: int) -> list[Any]:
+        if self._cached_generated_batches[0] != epoch:
+            steps = zip(*(slot._generate_batches(epoch) for slot in self._slots), strict=True)
+            self._cached_generated_batches = (epoch, [pack for step in steps for pack in step])
+        return self._cached_generated_batches[1]
+
+
+def train_loader(
+    dataset: StatesDataset, collate: Collate, seed: int, workers: int, *, packs: int = 1, rank: int = 0, ranks: int = 1
+) -> DataLoader[Any]:
+    """Batches in an order that follows from (seed, epoch) alone, so that a resume can take it up anywhere; see `StepSampler`.
+
+    Raises StageError where the samples do not fill the packs of one step.
+    """
+    if len(dataset) < packs:
+        raise StageError(
+            f"{len(dataset)} training samples do not fill the {packs} packs of a step; use more prompts, or lower "
+            "train.packs_per_step (or the ranks that it follows from)."
+        )
     return DataLoader(
         dataset,
-        batch_sampler=sampler,
+        batch_sampler=StepSampler(dataset, seed, packs, rank, ranks),
         collate_fn=collate,
         num_workers=workers,
         persistent_workers=workers > 0,
         multiprocessing_context="spawn" if workers else None,
+        # Each start of an epoch draws a seed; from the training's own source a resume in its middle would draw once more.
+        generator=torch.Generator().manual_seed(seed),
     )
 
 

@@ -1,7 +1,8 @@
 """What speculators' loop does beside training, switched off or listened to while one training runs.
 
 The loop assumes an accelerator (its step timer synchronises one), draws progress bars into the log, and throws the
-gradient norm away. There is no setting for these, so three names are replaced for as long as the context lasts.
+gradient norm away, and gives figures of one pack where a step may have several. There is no setting for these, so four
+names are replaced for as long as the context lasts.
 """
 
 from __future__ import annotations
@@ -10,24 +11,40 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 from unittest.mock import patch
 
 import torch
 from speculators.train import trainer as upstream
 
 
+class Listener(Protocol):
+    """Who is told what the loop shows of each pack."""
+
+    def on_row(self, row: dict[str, Any]) -> None:
+        """Every dict that speculators' loop logs."""
+
+    def on_counts(self, counts: dict[str, float]) -> None:
+        """Sums and totals of a pack over all ranks, before they are divided."""
+
+    def on_gradient(self, clip: Callable[[], Any]) -> None:
+        """The gradients are there; ``clip`` clips them and gives their norm before."""
+
+
 @contextmanager
-def listening(on_metrics: Callable[[dict[str, Any]], None], on_grad_norm: Callable[[float], None]) -> Iterator[None]:
-    """While it lasts, give every metrics dict of speculators' loop and every gradient norm (before clipping) to the callers."""
-    clip = torch.nn.utils.clip_grad_norm_
+def listening(listener: Listener) -> Iterator[None]:
+    """While it lasts, ``listener`` is told of every pack."""
+    clip, normalize = torch.nn.utils.clip_grad_norm_, upstream.normalize_counted_metrics
 
-    def clip_and_tell(*args: Any, **kwargs: Any) -> Any:
-        norm = clip(*args, **kwargs)
-        on_grad_norm(float(norm))
-        return norm
+    def clip_and_tell(*args: Any, **kwargs: Any) -> None:
+        listener.on_gradient(lambda: clip(*args, **kwargs))
 
-    handler = _Forward(on_metrics)
+    def normalize_and_tell(metrics: dict[str, float], world_size: int = 1) -> dict[str, float]:
+        listener.on_counts(dict(metrics))
+        found: dict[str, float] = normalize(metrics, world_size)
+        return found
+
+    handler = _Forward(listener.on_row)
     # Attached here and not earlier: speculators' own logging set-up strips the handlers of its loggers.
     logger = logging.getLogger("speculators.metrics")
     level, propagate = logger.level, logger.propagate
@@ -40,6 +57,7 @@ def listening(on_metrics: Callable[[dict[str, Any]], None], on_grad_norm: Callab
             warnings.catch_warnings(),
             patch.object(upstream, "_StepTimer", timer),
             patch.object(upstream, "tqdm", lambda batches, **_: batches),
+            patch.object(upstream, "normalize_counted_metrics", normalize_and_tell),
             patch.object(torch.nn.utils, "clip_grad_norm_", clip_and_tell),
         ):
             # float32 is what was asked for; autocast says at every start that it then does nothing.

@@ -1,4 +1,7 @@
-"""One attempt at training one draft: builds what is needed, goes on from a checkpoint, reports, and finishes."""
+"""One attempt at training one draft: builds what is needed, goes on from a checkpoint, reports, and finishes.
+
+With several ranks each has a session of its own. What is marked collective must be come to by all of them.
+"""
 
 from __future__ import annotations
 
@@ -6,165 +9,283 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
-from speculators.models.eagle3.core import Eagle3DraftModel
 from speculators.train.trainer import TrainerConfig
 
 from eagle3.core import guards
-from eagle3.core.spec import hash_of
+from eagle3.core.spec import RunSpec, hash_of
 from eagle3.runner import rundir
 from eagle3.stages import guarding
 from eagle3.stages import train as stage
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.stages.hold import Hold
-from eagle3.training import draft, heldout, losses
-from eagle3.training.checkpoint import Checkpoint, CheckpointStore
+from eagle3.training import draft, heldout
+from eagle3.training.checkpoint import Checkpoint
 from eagle3.training.dataset import Collate, StatesDataset, train_loader
+from eagle3.training.group import Group
+from eagle3.training.kinds import KINDS
 from eagle3.training.samples import Sample, read_samples
+from eagle3.training.saving import Saver
+from eagle3.training.tensorboard import board_of
 from eagle3.training.trainer import DraftTrainer, StepRow
 
 LAST_LOSSES = 10
+HOLD_POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What all ranks do between two steps. ``asked_by``: who asked for the save; ``fails``: a guard ends the stage."""
+
+    save: bool
+    asked_by: str
+    fails: bool
+    holds: bool
+    stops: bool
 
 
 class Session:
     """Everything of one attempt. ``run`` gives the stage's figures."""
 
-    def __init__(self, ctx: StageContext) -> None:
+    def __init__(self, ctx: StageContext, group: Group | None = None) -> None:
         spec = ctx.spec
         self.ctx = ctx
-        self.device = torch.device(spec.device, 0) if spec.device == "cuda" else torch.device("cpu")
+        self.group = group or Group()
+        self.device = _device(spec, self.group)
         self.compute = getattr(torch, spec.train.dtype)
+        self.kind = KINDS[spec.train.kind]
         samples = read_samples(ctx.run_dir / "data" / "samples.jsonl")
         pack, states = spec.train.pack_tokens, ctx.run_dir / "states"
         dataset = StatesDataset(samples["train"], states, pack, self.compute)
         self.heldout = StatesDataset(samples["heldout"], states, pack, self.compute)
         for split, rows in samples.items():
             self._say_truncated(split, rows, pack)
-        self.collate = Collate(pack, spec.target.hidden_size, self.compute, trim=self.device.type == "cpu")
-        model = draft.build(spec, ctx.model_dir, ctx.run_dir / "vocabulary")
-        self.call, _ = Eagle3DraftModel.get_trainer_kwargs(
-            loss_fn="kl_div", loss_implementation="fused", ttt_steps=spec.train.ttt_steps, ttt_step_loss_decay=1.0
+        on_cpu = self.device.type == "cpu"
+        self.collate = Collate(pack, spec.target.hidden_size, self.compute, trim=on_cpu, shifted=self.kind.shifted)
+        loader = train_loader(
+            dataset,
+            self.collate,
+            spec.train.seed,
+            workers=0 if on_cpu else 4,
+            packs=spec.packs_per_step,
+            rank=self.group.rank,
+            ranks=self.group.size,
         )
-        if self.device.type == "cpu":  # the fused losses are Triton kernels
-            self.call["loss_config"] = {"kl_div": (losses.kl_div, 1.0)}
-        self.store = CheckpointStore(ctx.run_dir / "train" / "checkpoints", self._signature(), spec.train.keep_last)
+        model = draft.build(spec, ctx.model_dir, ctx.run_dir / "vocabulary")
+        self.call = draft.training_call(spec, fused=not on_cpu)
+        self.saver = Saver(ctx.run_dir / "train", self._signature(), spec.train, self.group, ctx.journal)
         config = TrainerConfig(
             lr=spec.train.learning_rate,
             num_epochs=1,
-            save_path=str(self.store.folder),
+            save_path=str(self.saver.store.folder),
             train_call_kwargs=self.call,
             optimizer=spec.train.optimizer,
             muon_lr=spec.train.learning_rate,
             scheduler_warmup_steps=spec.train.warmup_steps,
             hidden_states_dtype=self.compute,
+            fsdp_shard=spec.train.parallel == "fsdp",
             max_steps=spec.train.max_steps,
         )
-        loader = train_loader(dataset, self.collate, spec.train.seed, workers=0 if self.device.type == "cpu" else 4)
-        self.trainer = DraftTrainer(model, config, loader, self.device, self._on_step)
+        self.trainer = DraftTrainer(
+            self.kind, model, config, loader, self.device, self._on_step, self.group, spec.packs_per_step
+        )  # fmt: skip
         self._lineage = rundir.read_object(ctx.run_dir / "fork.json")
         self.losses: deque[float] = deque(maxlen=LAST_LOSSES)
         self.tokens = self.seconds = 0.0
-        self.saved_step = -1
         self.guards = guards.TrainingGuards(spec.guards)
         self._saved_for: Any = None
+        self.board = board_of(ctx, self.group)
 
     def run(self) -> dict[str, Any]:
         ctx, total = self.ctx, self.ctx.spec.train.max_steps
         # Both drafts and one checkpoint more than are kept: better refused now than after the last step.
-        weights = {name: 4 * tensor.numel() for name, tensor in self.trainer.model.state_dict().items()}
+        weights = {name: 4 * tensor.numel() for name, tensor in self.trainer.draft.state_dict().items()}
         trained = sum(weights[name] for name in self.trainer.trainable())
-        ctx.check_disk(more_bytes=2 * sum(weights.values()) + 3 * trained * (ctx.spec.train.keep_last + 1))
-        checkpoint, forked = self.store.newest(), False
-        if checkpoint is None and (step := self._lineage.get("checkpoint")) is not None:
-            checkpoint, forked = self._of_the_parent(int(step)), True
+        kept = ctx.spec.train.keep_last + int(ctx.spec.train.keep_best)
+        ctx.check_disk(more_bytes=2 * sum(weights.values()) + 3 * trained * (kept + 1))
+        if not self.kind.certified:
+            ctx.journal.event(
+                "experimental",
+                f"A {self.kind.name} draft is experimental here: it trains, but nobody vouches for its figures or its serving.",
+                level="warn",
+            )
+        checkpoint, forked = self.group.agree(self._start)
         floor = self._floor(fresh=checkpoint is None)
         resumed_from = None
         if checkpoint is not None:
             order = forked and bool({"train.pack_tokens", "train.seed"} & set(self._lineage.get("changed", [])))
             self.trainer.restore(checkpoint, other_numbers=forked, other_order=order)
             self.losses.extend(checkpoint.load(torch.device("cpu"))[1]["losses"])
-            resumed_from = self.saved_step = checkpoint.step
+            resumed_from = self.saver.saved_step = checkpoint.step
             ctx.journal.event("train-resumed", f"Training goes on from the checkpoint of step {resumed_from} of {total}.")
-        ctx.check_stop()
+        if self.group.agree(ctx.stop_requested):
+            raise Stopped
         ctx.journal.restart_rate()
         ctx.journal.progress("train", self.trainer.steps_done, total, "steps")
+        self._score_again()
         self.trainer.run()
-        if self.saved_step != total:
-            self._save()
+        self._save()
         val = self._validate(total)
-        draft.save(self.trainer.model, ctx.run_dir / "train" / "draft", self._saved_dtype())
-        self._judge(val, floor)
+        best = self._take_best() if ctx.spec.train.export_best else None
+        tensors = self.trainer.whole_state_dict()
+        if self.group.leads:
+            draft.save(self.trainer.draft, tensors, ctx.run_dir / "train" / "draft", self._saved_dtype())
+        exported = best or val.figures()
+        self._judge(exported, floor)
         return {
             "steps": total,
             "loss": sum(self.losses) / len(self.losses) if self.losses else None,
-            "val": val.figures(),
+            "val": exported,
             "untrained": floor,
             "tok_s": self.tokens / self.seconds if self.seconds else None,
             "resumed_from": resumed_from,
+            "best": self.saver.best or None,
+            "exported_step": self.saver.best["step"] if best else total,
         }
 
+    def _start(self) -> tuple[Checkpoint | None, bool]:
+        """What to go on from, and whether it is the checkpoint of the run that this one was forked from."""
+        newest = self.saver.store.newest()
+        if newest is None and (step := self._lineage.get("checkpoint")) is not None:
+            return self._of_the_parent(int(step)), True
+        return newest, False
+
     def _on_step(self, row: StepRow) -> None:
-        """Between two steps: tell, save, validate, and stop where it was asked for."""
+        """Between two steps: tell, save, validate, and stop where it was asked for. Rank 0 decides, all do it."""
         ctx, train = self.ctx, self.ctx.spec.train
         self.losses.append(row.loss)
         self.tokens += row.tokens
         self.seconds += row.seconds
-        ctx.journal.metrics(
-            "train",
-            row.step,
-            loss=row.loss,
-            loss_pos=row.loss_pos,
-            acc_pos=row.acc_pos,
-            accept_len=row.accept_len,
-            lr=row.lr,
-            grad_norm=row.grad_norm,
-            tok_s=row.tokens / row.seconds if row.seconds else None,
-        )
-        ctx.journal.progress("train", row.step, train.max_steps, "steps", force=row.step == train.max_steps)
-        if row.step % train.checkpoint_every_steps == 0 or row.step == train.max_steps:
+        self._tell(row)
+        findings = self._look(row) if self.group.leads else []
+        orders = self.group.agree(lambda: self._orders(row.step, findings))
+        if orders.save:
             self._save()
-        self._guard(row)
-        self._obey(row.step)
-        self._stop_saved()
+        if orders.asked_by:
+            ctx.journal.event("checkpoint", f"Step {row.step} is saved, as {orders.asked_by} asked.", step=row.step)
+        guarding.act(ctx, findings)
+        if orders.fails:  # rank 0 has just said why
+            raise Stopped
+        if orders.holds:
+            self._hold(row.step)
+        if orders.stops or orders.holds:
+            self._stop_saved()
         if row.step % train.validate_every_steps == 0 and row.step != train.max_steps:
             self._validate(row.step)
 
-    def _guard(self, row: StepRow) -> None:
-        """Look at the step for what goes wrong quietly. What asks for a stop ends the stage here, with everything saved."""
+    def _tell(self, row: StepRow) -> None:
+        journal, total = self.ctx.journal, self.ctx.spec.train.max_steps
+        figures: dict[str, Any] = {
+            "loss": row.loss,
+            "loss_pos": row.loss_pos,
+            "acc_pos": row.acc_pos,
+            "accept_len": row.accept_len,
+            "lr": row.lr,
+            "grad_norm": row.grad_norm,
+            "tok_s": row.tokens / row.seconds if row.seconds else None,
+            "data_wait_s": row.data_wait_s,
+        }
+        journal.metrics("train", row.step, **figures)
+        self.board.add("train", row.step, figures)
+        journal.progress("train", row.step, total, "steps", force=row.step == total)
+        if self.group.size > 1:
+            journal.rank(self.group.rank, "train", row.step)
+
+    def _look(self, row: StepRow) -> list[guards.Finding]:
+        """What of the step goes wrong quietly."""
         used, total = self._memory() if self.device.type == "cuda" else (None, None)
         seen = guards.StepSeen(
             row.step, row.loss, row.grad_norm, row.acc_pos[0], row.tokens, time.time(), time.monotonic(), used, total
         )
-        guarding.act(self.ctx, self.guards.take(seen), self._save_once)
+        return self.guards.take(seen)
 
     def _memory(self) -> tuple[int, int]:
         free, total = torch.cuda.mem_get_info(self.device)
         return total - free, total
 
-    def _save_once(self) -> None:
-        if self.saved_step != self.trainer.steps_done:
-            self._save()
-
-    def _obey(self, step: int) -> None:
-        """Save where the operator asked for it, and hold where the run is paused: saved first, so that nothing hangs on it."""
+    def _orders(self, step: int, findings: list[guards.Finding]) -> Orders:
+        """What all ranks do after this step, from the schedule, the guards and the operator's orders."""
         asked = self.ctx.order("checkpoint")
-        if asked and asked.get("t") != self._saved_for:
+        by = str(asked.get("by") or "somebody") if asked and asked.get("t") != self._saved_for else ""
+        if by:
             self._saved_for = asked.get("t")
-            if self.saved_step != step:
-                self._save()
-            self.ctx.journal.event("checkpoint", f"Step {step} is saved, as {asked.get('by') or 'somebody'} asked.", step=step)
-        if self.ctx.order("pause"):
-            if self.saved_step != step:
-                self._save()
-            hold = Hold(self.ctx, "train", "steps")
-            hold.done, hold.total = step, self.ctx.spec.train.max_steps
-            hold.wait()
+        responses = {finding.response for finding in findings}
+        fails = "stop" in responses
+        holds = not fails and ("pause" in responses or bool(self.ctx.order("pause")))
+        stops = self.ctx.stop_requested()
+        # A pause saves first, so that nothing hangs on it.
+        save = self.saver.due(step) or bool(by) or fails or holds or stops
+        return Orders(save=save, asked_by=by, fails=fails, holds=holds, stops=stops)
+
+    def _hold(self, step: int) -> None:
+        """Hold on all ranks until the run goes on or is to stop; rank 0 looks."""
+        hold = Hold(self.ctx, "train", "steps")
+        hold.done, hold.total = step, self.ctx.spec.train.max_steps
+        while self.group.agree(lambda: hold() and not self.ctx.stop_requested()):
+            time.sleep(HOLD_POLL_S)
+
+    def _save(self) -> None:
+        # Weights and AdamW's two moments, in float32.
+        if self.trainer.steps_done != self.saver.saved_step:
+            self.ctx.check_disk(more_bytes=3 * 4 * sum(weight.numel() for weight in self.trainer.trainable().values()))
+        self.saver.save(self.trainer, self._extra())
+
+    def _extra(self) -> dict[str, Any]:
+        return {"losses": list(self.losses)}
+
+    def _validate(self, step: int) -> heldout.Heldout:
+        found = self._evaluate(self._stop_saved)
+        self.ctx.journal.metrics("train", step, split="val", **found.figures())
+        self.board.add("val", step, found.figures())
+        self.saver.judge(self.trainer, found, self._extra())
+        return found
+
+    def _score_again(self) -> None:
+        """Where the best is kept: score the step that is gone on from, if a stop or a kill came before its score was kept."""
+        train, step = self.ctx.spec.train, self.trainer.steps_done
+        due = train.keep_best and step and step % train.validate_every_steps == 0 and step != train.max_steps
+        if due and self.saver.best.get("step") != step:
+            self._validate(step)
+
+    def _take_best(self) -> dict[str, Any]:
+        """Put the best checkpoint's weights in place of the last step's; gives its held-out figures."""
+        best = self.saver.best_checkpoint()
+        if best is None:
+            raise StageError(
+                "The best checkpoint (train.export_best) is gone or not whole; fork the run with train.export_best = false."
+            )
+        if best.step != self.trainer.steps_done:
+            self.trainer.restore(best)
+            self.ctx.journal.event("best-taken", f"The draft is that of step {best.step}, the best held-out.", step=best.step)
+        return {name: value for name, value in self.saver.best.items() if name != "step"}
+
+    def _evaluate(self, check_stop: Callable[[], None]) -> heldout.Heldout:
+        """The held-out figures. Each rank scores all samples and finds the same, so that a sharded draft can be scored too."""
+        found: heldout.Heldout = heldout.evaluate(
+            self.trainer.draft, self.heldout, self.collate, self.call, self.device, self.compute, check_stop, self.kind
+        )
+        return found
+
+    def _stop_saved(self) -> None:
+        """Between two packs of a validation: raise Stopped where it was asked for, with every step so far on disk."""
+        if not self.group.agree(self.ctx.stop_requested):
+            return
+        step, of = self.trainer.steps_done, self.ctx.spec.train.max_steps
+        self._save()
+        self.ctx.journal.event("train-stopped", f"Training stopped after step {step} of {of}; it is saved.")
+        raise Stopped
+
+    def _check_stop(self) -> None:
+        if self.group.agree(self.ctx.stop_requested):
+            raise Stopped
 
     def _of_the_parent(self, step: int) -> Checkpoint:
         """The checkpoint that this run was forked from. Raises StageError where it is gone or changed."""
-        found = self.store.at(step)
+        found = self.saver.store.at(step)
         if found is None:
             raise StageError(
                 f"The checkpoint of step {step} that this run was forked from is gone or not whole; "
@@ -172,47 +293,27 @@ class Session:
             )
         return found
 
-    def _save(self) -> None:
-        weights = self.trainer.trainable()
-        # Weights and AdamW's two moments, in float32.
-        self.ctx.check_disk(more_bytes=3 * 4 * sum(weight.numel() for weight in weights.values()))
-        step = self.trainer.steps_done
-        self.store.save(step, weights, self.trainer.state() | {"losses": list(self.losses)})
-        self.saved_step = step
-
-    def _validate(self, step: int) -> heldout.Heldout:
-        found = self._evaluate(self._stop_saved)
-        self.ctx.journal.metrics("train", step, split="val", **found.figures())
-        return found
-
-    def _evaluate(self, check_stop: Callable[[], None]) -> heldout.Heldout:
-        found: heldout.Heldout = heldout.evaluate(
-            self.trainer.model, self.heldout, self.collate, self.call, self.device, self.compute, check_stop
-        )
-        return found
-
-    def _stop_saved(self) -> None:
-        """Between two packs of a validation: raise Stopped where it was asked for, with every step so far on disk."""
-        if not self.ctx.stop_requested():
-            return
-        step, of = self.trainer.steps_done, self.ctx.spec.train.max_steps
-        if self.saved_step != step:
-            self._save()
-        self.ctx.journal.event("train-stopped", f"Training stopped after step {step} of {of}; it is saved.")
-        raise Stopped
-
     def _floor(self, *, fresh: bool) -> dict[str, Any]:
-        """The untrained draft and its held-out figures; made before the first step, kept by a resume."""
+        """The untrained draft and its held-out figures; made before the first step, kept by a resume. Collective."""
         folder = self.ctx.run_dir / "train"
-        kept = rundir.read_object(folder / "floor.json")
-        if not fresh and kept and (folder / "untrained" / "model.safetensors").is_file():
-            return {name: value for name, value in kept.items() if name != "v"}
-        folder.mkdir(parents=True, exist_ok=True)
-        draft.save(self.trainer.model, folder / "untrained", self._saved_dtype())
-        found = self._evaluate(self.ctx.check_stop)
-        rundir.write_json(folder / "floor.json", {"v": 1} | found.figures())
+        kept = self.group.agree(lambda: self._kept_floor(folder) if not fresh else {})
+        if kept:
+            return kept
+        tensors = self.trainer.whole_state_dict()
+        if self.group.leads:
+            folder.mkdir(parents=True, exist_ok=True)
+            draft.save(self.trainer.draft, tensors, folder / "untrained", self._saved_dtype())
+        found = self._evaluate(self._check_stop)
+        if self.group.leads:
+            rundir.write_json(folder / "floor.json", {"v": 1} | found.figures())
         self.ctx.journal.metrics("train", 0, split="val", **found.figures())
+        self.board.add("val", 0, found.figures())
         return found.figures()
+
+    def _kept_floor(self, folder: Path) -> dict[str, Any]:
+        kept = rundir.read_object(folder / "floor.json")
+        whole = kept and (folder / "untrained" / "model.safetensors").is_file()
+        return {name: value for name, value in kept.items() if name != "v"} if whole else {}
 
     def _saved_dtype(self) -> torch.dtype:
         """What the draft is stored in: the precision in which the target is served."""
@@ -248,13 +349,20 @@ class Session:
                 level="warn",
             )
 
-    def _judge(self, val: heldout.Heldout, floor: dict[str, Any]) -> None:
+    def _judge(self, val: dict[str, Any], floor: dict[str, Any]) -> None:
         """Say where the draft has learnt nothing: with so little the cause is elsewhere than in the training."""
-        first = val.acc_pos[0]
+        first = val["acc_pos"][0]
         if first < self.ctx.spec.evaluate.broken_below or first <= floor["acc_pos"][0]:
             self.ctx.journal.event(
                 "draft-weak",
-                f"The draft is right at the first position for {first:.1%} of {val.tokens} held-out tokens "
+                f"The draft is right at the first position for {first:.1%} of {val['tokens']} held-out tokens "
                 f"({floor['acc_pos'][0]:.1%} untrained); check target.auxiliary_layers and the vocabulary, or train longer.",
                 level="warn",
             )
+
+
+def _device(spec: RunSpec, group: Group) -> torch.device:
+    """What this rank computes on. The ranks see the GPUs of ``devices.train`` alone, one process alone sees all of them."""
+    if spec.device != "cuda":
+        return torch.device("cpu")
+    return torch.device("cuda", group.rank if group.size > 1 else next(iter(spec.devices.train), 0))

@@ -27,7 +27,8 @@ def make(spec: RunSpec, model_dir: Path, folder: Path) -> None:
     np.save(vocabulary / "d2t.npy", np.zeros(size, dtype=np.int64))
     np.save(vocabulary / "t2d.npy", known)
     precision = torch.float32 if spec.target.dtype == "float32" else torch.bfloat16
-    draft.save(draft.build(spec, model_dir, vocabulary), folder / "draft", precision)
+    model = draft.build(spec, model_dir, vocabulary)
+    draft.save(model, model.state_dict(), folder / "draft", precision)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from eagle3.core.presets import resolve
 from eagle3.runner.facts.host import without_secrets
 from tests.readiness.environments import VERSION, environment, package, torch, torchvision, vllm, whole_worker
 from tests.readiness.light import ON_GPUS, SMOL, changed, fault, gathered, judged, mended, tree, unclear
@@ -108,6 +109,8 @@ def test_the_cpu_build_s_own_name_is_known_and_its_dead_command_is_told(tmp_path
 
 def test_a_vllm_that_is_missing_too_old_to_extract_or_half_gone_is_told(tmp_path: Path) -> None:
     fault("python.vllm", of(environment(tmp_path / "none")), "no vLLM in", status="fail")
+    without = resolve("pilot", "smollm2-135m", "cpu", {"engine": "transformers"})
+    fault("python.vllm", of(environment(tmp_path / "none2")), "only the draft cannot be evaluated", without, status="warn")
     old = environment(tmp_path / "old", vllm(version="0.11.0", config="eagle3"))
     fault("python.vllm", of(old), "can regenerate and serve, but has no extract_hidden_states", status="warn")
     fault("python.vllm", of(environment(tmp_path / "older", vllm(config="extract_hidden_states"))), "EAGLE-3", status="fail")

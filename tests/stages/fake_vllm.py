@@ -75,6 +75,9 @@ class FakeVllm:
         self.requests: list[dict[str, Any]] = []
         self.dead = ""
         self.restless = False
+        self.health = 200
+        self.models: list[dict[str, Any]] = [{"id": self.model}]
+        self.first_token: tuple[int, int] | None = None
         self.in_flight = self.most_in_flight = 0
         self._script = script
         self._speculative = speculative
@@ -94,8 +97,10 @@ class FakeVllm:
             def do_GET(self) -> None:
                 if self.path == "/version":
                     self._send(200, b'{"version": "9.9.9"}')
+                elif self.path == "/health":
+                    self._send(fake.health, b"")
                 elif self.path == "/v1/models":
-                    self._send(200, b'{"data": [{"id": "target"}]}')
+                    self._send(200, json.dumps({"data": fake.models}).encode())
                 else:
                     self._send(200, fake.metrics().encode())
 
@@ -128,6 +133,9 @@ class FakeVllm:
         if self.dead:
             raise StageError(self.dead)
 
+    def limit(self) -> None:
+        return
+
     def counters(self) -> Mapping[str, Any]:
         return parse_counters(httpx.get(f"{self.base_url}/metrics", trust_env=False).text)
 
@@ -157,6 +165,14 @@ class FakeVllm:
             running = self.in_flight
         labels = 'engine="0",model_name="target"'
         lines = ["# TYPE vllm:num_requests_running gauge", f"vllm:num_requests_running{{{labels}}} {running}"]
+        if self.first_token is not None:
+            fast, every = self.first_token
+            name = "vllm:time_to_first_token_seconds"
+            lines.append(f"# TYPE {name} histogram")
+            lines += [
+                f'{name}_bucket{{{labels},le="{bound}"}} {n}' for bound, n in (("0.1", fast), ("2.5", every), ("+Inf", every))
+            ]
+            lines += [f"{name}_count{{{labels}}} {every}", f"{name}_sum{{{labels}}} 1.0"]
         if self._speculative:
             values = {
                 DRAFTS: DRAFTS_A_REQUEST * requests + self._counted,

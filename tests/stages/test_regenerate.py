@@ -98,7 +98,7 @@ def test_a_resume_asks_only_for_what_is_missing_even_after_a_torn_row(tmp_path: 
     assert finish(ctx)["prompts"] == 9
 
 
-@pytest.mark.parametrize("change", [{"regenerate__temperature": 0.5}, {"regenerate__max_new_tokens": 7}])
+@pytest.mark.parametrize("change", [{"regenerate__temperature": 0.5}, {"regenerate__max_new_tokens": 17}])
 def test_answers_of_other_settings_are_not_reused(tmp_path: Path, change: dict[str, Any]) -> None:
     ask(prepared(tmp_path))
     assert len(ask(prepared(tmp_path, **change)).requests) == 9
@@ -144,7 +144,9 @@ def test_prompts_that_stay_without_an_answer_end_the_stage_and_the_others_are_ke
         return Reply(500, b"{}") if "sea in winter" in body["messages"][-1]["content"] else answer(body)
 
     ctx = prepared(tmp_path)
-    with pytest.raises(StageError, match=r"1 of the prompts got no answer, 'held-3' first \(status 500.*tried 4 times"):
+    with pytest.raises(
+        StageError, match=r"1 of the prompts got no answer, 'held-3' first \(the server at http://127.* status 500.*tried 4 times"
+    ):
         ask(ctx, script)
     assert len(ask(ctx).requests) == 1
 
@@ -210,8 +212,9 @@ def test_an_answer_that_is_no_json_is_asked_for_again(tmp_path: Path) -> None:
 
 def test_a_server_that_answers_in_repeated_tokens_ends_the_stage(tmp_path: Path) -> None:
     ctx = prepared(tmp_path)
-    ask(ctx, lambda number, body: answer(body, "!" * 30))
     with pytest.raises(StageError, match="are runs of repeated tokens"):
-        finish(ctx)
+        ask(ctx, lambda number, body: answer(body, "!" * 30))
+    assert "The server at http://127.0.0.1:" in (tmp_path / "events.jsonl").read_text()
+    assert len(ask(ctx).requests) >= 8, "a resume asks for them again"
     (event,) = [row for row in rows(tmp_path, "events.jsonl") if row["kind"] == "guard-repeated-tokens"]
     assert event["guard"]["threshold"] == 0.1 and event["guard"]["counts"]["answers"] >= 8

@@ -7,13 +7,16 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from eagle3.engines.choice import answering_server, extraction_server, measured_server, speculating_server
 from eagle3.engines.cpu import cpu_environment, usable_cores
+from eagle3.engines.ports import claim_port
 from eagle3.engines.prometheus import parse_counters
-from eagle3.engines.vllm_server import VllmServer, _claim_port
+from eagle3.engines.vllm_server import VllmServer
 from eagle3.stages.context import StageContext, StageError, Stopped
 from tests.stages.fake_vllm import as_interpreter
 from tests.stages.runs import context
@@ -90,7 +93,7 @@ def test_a_server_that_dies_while_loading_is_an_error_with_its_own_last_words(ct
 async def test_a_servers_children_go_with_it_even_when_they_ignore_the_polite_way(
     ctx: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eagle3.engines.vllm_server._TERM_GRACE_S", 0.3)
+    monkeypatch.setattr("eagle3.engines.process_tree._TERM_GRACE_S", 0.3)
     note = ctx.run_dir / "child"
     with_program(
         ctx,
@@ -175,6 +178,33 @@ def test_the_command_is_the_specs_then_the_callers(ctx: StageContext) -> None:
 
 
 @pytest.mark.parametrize(
+    ("config", "exact"),
+    [({}, False), ({"kv_lora_rank": 512}, True), ({"text_config": {"kv_lora_rank": 512}}, True)],
+    ids=["Llama", "DeepSeek-V3", "Kimi-K2.5"],
+)
+def test_a_target_with_mla_gets_pytorchs_own_operators_on_a_cpu(ctx: StageContext, config: dict[str, Any], exact: bool) -> None:
+    ctx.model_dir = ctx.run_dir.parent / "target"
+    ctx.model_dir.mkdir()
+    (ctx.model_dir / "config.json").write_text(json.dumps(config))
+    assert ('{"custom_ops": ["none"]}' in VllmServer(ctx, "extract").command(1)) is exact
+
+
+def test_each_stages_server_sees_the_gpus_of_its_stage_alone(tmp_path: Path) -> None:
+    devices = {"regenerate": [0, 1], "extract": [2], "evaluate": [3]}
+    ctx = context(tmp_path, hardware__gpus=4, **{f"devices__{stage}": gpus for stage, gpus in devices.items()})
+    servers = {
+        "regenerate": answering_server(ctx), "extract": extraction_server(ctx, tmp_path / "raw"),
+        "evaluate": speculating_server(ctx, "draft", []),
+    }  # fmt: skip
+    seen = {stage: server.environment()["CUDA_VISIBLE_DEVICES"] for stage, server in servers.items()}  # type: ignore[attr-defined]
+    assert seen == {"regenerate": "0,1", "extract": "2", "evaluate": "3"}
+    assert measured_server(ctx).environment()["CUDA_VISIBLE_DEVICES"] == "3", "with and without the draft on the same GPUs"  # type: ignore[attr-defined]
+    here = context(tmp_path / "here", engine="transformers", hardware__gpus=4, devices__extract=[1])
+    transformers = extraction_server(here, tmp_path / "raw")
+    assert transformers.environment()["CUDA_VISIBLE_DEVICES"] == "1"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("HF_HUB_OFFLINE", "1"),
@@ -239,7 +269,7 @@ def test_a_port_of_a_run_that_is_still_loading_is_busy_although_nobody_listens_o
         port = int(server.base_url.rpartition(":")[2])
     beside = context(tmp_path / "beside", server__port=port)
     beside.server_python = ctx.server_python
-    claimed, claim = _claim_port(port)
+    claimed, claim = claim_port(port)
     assert claimed == port
     with (
         claim,

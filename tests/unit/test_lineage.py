@@ -47,9 +47,9 @@ def another(value: Any, name: str = "") -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, float)):
-        return value + 1
+        return value + 2  # one rank more than none is still one
     if isinstance(value, list):
-        return [*value, "x"]
+        return [*value, "x", "y"]
     if isinstance(value, dict):
         return {**value, "X": "1"}
     return f"{value or ''}x"

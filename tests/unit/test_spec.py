@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from eagle3.core import presets
 from eagle3.core.launching import launch_request
-from eagle3.core.presets import SpecError, parse_override, resolve
+from eagle3.core.presets import SpecError, override, parse_override, resolve
 from eagle3.core.spec import RunSpec, hash_of
 
 SIZE, TARGET, MACHINE = "pilot", "smollm2-135m", "cpu"
@@ -255,3 +255,31 @@ def test_a_launch_carries_the_alerts_only_where_somebody_is_to_be_told() -> None
     assert (hooks["webhook_env"], hooks["on"], hooks["timeout_s"]) == ("HOOK", ["stall", "failure"], 20)
     with pytest.raises(SpecError, match=r"alerts\.on"):
         resolve("smoke", "smollm2-135m", "cpu", {"alerts.on": ["full_moon"]})
+
+
+def test_a_training_has_a_rank_for_each_of_its_gpus_and_a_pack_for_each_rank() -> None:
+    cpu, gpus = pilot(), resolve("pilot", "qwen3-8b", "8x-b300")
+    assert (cpu.train_ranks, cpu.packs_per_step) == (1, 1)
+    assert (gpus.train_ranks, gpus.packs_per_step) == (8, 8)
+    half = override(gpus, {"devices.train": [0, 1, 2, 3]})
+    assert (half.train_ranks, half.packs_per_step) == (4, 8), "the same training on fewer GPUs"
+    assert override(cpu, {"train.ranks": 2}).packs_per_step == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"train.ranks": 3, "train.packs_per_step": 4}, "train.packs_per_step (4) must be a multiple of the 3 ranks"),
+        ({"train.ranks": 65}, "train.ranks"),
+        ({"train.export_best": True}, "train.export_best needs train.keep_best = true"),
+        ({"train.kind": "medusa"}, "train.kind"),
+        ({"train.checkpoint_every_minutes": -1}, "train.checkpoint_every_minutes"),
+    ],
+)
+def test_a_training_that_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
+    assert said in refusal(**changes)
+
+
+def test_more_ranks_than_gpus_are_refused() -> None:
+    with pytest.raises(SpecError, match=re.escape("train.ranks (9) must not exceed the 8 GPUs of devices.train")):
+        override(resolve("pilot", "qwen3-8b", "8x-b300"), {"train.ranks": 9})

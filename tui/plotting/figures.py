@@ -108,7 +108,7 @@ def marks_of(events: Sequence[Event], metrics: Metrics, axis: Axis) -> list[Mark
 def _mark_colour(event: Event) -> str:
     if event.kind.startswith("guard"):
         return WARN
-    if event.kind == "checkpoint":
+    if event.kind in ("checkpoint", "checkpoint-saved"):
         return FAINT
     return MUTED if event.kind == "attempt_started" and event.attempt > 1 else ""
 

@@ -29,7 +29,10 @@ def wants(spec: RunSpec | None, workspace: str, *, urls: Iterable[str] = ()) -> 
     if spec is None:
         return asked
     target, parallel = spec.target, spec.server.tensor_parallel
+    # One that generates is asked whether it serves the model; one in extraction mode must not be asked for an answer.
+    named = [*asked["urls"], *([spec.server.url] if spec.server.url and spec.server.url not in asked["urls"] else [])]
     return asked | {
+        "urls": named,
         "pythons": {"worker": spec.worker_python, "server": spec.server_python or spec.worker_python},
         "model": target.model,
         "expect": {

@@ -68,6 +68,9 @@ class RunSpec(Section):
     )
     grace_s: Annotated[float, Field(ge=0)] = field(30.0, "time between TERM and KILL on a stop", "s")
     device: Literal["cpu", "cuda"] = field("cpu", "what torch computes on")
+    engine: Literal["vllm", "transformers"] = field(
+        "vllm", "what answers the prompts and gives the hidden states; transformers is for small targets and needs no vLLM"
+    )
     hardware: Hardware = Hardware()
     devices: Devices = Devices()
     target: Target
@@ -91,6 +94,12 @@ class RunSpec(Section):
         return self
 
     @model_validator(mode="after")
+    def _one_engine(self) -> RunSpec:
+        if self.engine == "transformers" and (self.server.url or self.server.extract_url):
+            raise ValueError("engine is transformers, and server.url or server.extract_url names a vLLM; leave one of them out")
+        return self
+
+    @model_validator(mode="after")
     def _devices_exist(self) -> RunSpec:
         gpus, spread = self.hardware.gpus, self.server.tensor_parallel
         for stage in ("regenerate", "extract", "train", "evaluate"):
@@ -102,6 +111,27 @@ class RunSpec(Section):
             if stage != "train" and named and len(named) < spread:
                 raise ValueError(f"devices.{stage} names {len(named)} GPUs, and server.tensor_parallel is {spread}")
         return self
+
+    @model_validator(mode="after")
+    def _ranks_fit(self) -> RunSpec:
+        gpus, packs = self.devices.train, self.train.packs_per_step
+        if gpus and self.train.ranks > len(gpus):
+            raise ValueError(f"train.ranks ({self.train.ranks}) must not exceed the {len(gpus)} GPUs of devices.train")
+        if packs % self.train_ranks:
+            raise ValueError(f"train.packs_per_step ({packs}) must be a multiple of the {self.train_ranks} ranks of the training")
+        if self.train.export_best and not self.train.keep_best:
+            raise ValueError("train.export_best needs train.keep_best = true")
+        return self
+
+    @property
+    def train_ranks(self) -> int:
+        """Processes that train together."""
+        return self.train.ranks or max(1, len(self.devices.train))
+
+    @property
+    def packs_per_step(self) -> int:
+        """Packs whose gradients are averaged into one optimizer step, over all ranks."""
+        return self.train.packs_per_step or self.train_ranks
 
     def to_toml(self) -> str:
         """The resolved spec as it is written to ``spec.toml``; unset optional fields are left out."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from eagle3.core.spec.base import Count, Duration, PositiveInt, Section, field
 
@@ -46,3 +47,20 @@ class Server(Section):
     )
     start_timeout_s: Duration = field(600.0, "how long a server may load before it counts as failed", "s")
     port: Annotated[int, Field(ge=0, le=65535)] = field(0, "0 takes a free one", "port")
+    silent_timeout_s: Duration = field(300.0, "how long no token may come while requests run before a server counts as dead", "s")
+    restarts: Annotated[int, Field(ge=0, le=100)] = field(2, "how often in an hour a server that died is started again", "times")
+    backoff_s: Annotated[float, Field(ge=0, le=600)] = field(5.0, "pause before the first restart; it doubles with each", "s")
+    url: str = field(
+        "", "address of a vLLM that is there already and answers the prompts (http://HOST:PORT); empty: the run starts its own"
+    )
+    extract_url: str = field("", "address of a vLLM that is there already, in extraction mode; empty: the run starts its own")
+    latency_factor: Annotated[float, Field(ge=1, le=100)] = field(
+        2.0, "a server that is there already: its 95th percentile may grow this far before the run holds back", "times"
+    )
+
+    @field_validator("url", "extract_url")
+    @classmethod
+    def _is_an_address(cls, url: str) -> str:
+        if url and not re.fullmatch(r"https?://[^\s/?#]+", url):
+            raise ValueError(f"'{url}' must be http://HOST:PORT, without a path; /v1 is added where it belongs")
+        return url

@@ -45,17 +45,31 @@ class Vocabulary(Section):
 class Train(Section):
     """The training of the draft."""
 
+    kind: Literal["eagle3", "peagle", "dflash", "dspark"] = field("eagle3", "kind of draft; all but eagle3 are experimental")
     max_steps: PositiveInt = field(180, "optimizer steps; epochs follow from it", "steps")
     ttt_steps: PositiveInt = field(3, "training-time-test steps: positions trained ahead", "positions")
-    pack_tokens: PositiveInt = field(512, "tokens in one packed sequence, one optimizer step", "tokens")
+    pack_tokens: PositiveInt = field(512, "tokens in one packed sequence", "tokens")
+    ranks: Annotated[int, Field(ge=0, le=64)] = field(
+        0, "processes that train together; 0: one for each GPU of devices.train, or one", "processes"
+    )
+    packs_per_step: Annotated[int, Field(ge=0, le=1024)] = field(
+        0, "packs of one optimizer step, shared out evenly among the ranks; 0: one for each rank", "packs"
+    )
+    parallel: Literal["ddp", "fsdp"] = field("ddp", "several ranks each hold the whole draft (ddp) or a part of it (fsdp)")
     learning_rate: Annotated[float, Field(gt=0)] = field(1e-3, "peak learning rate")
     warmup_steps: Count = field(10, "steps until the learning rate is at its peak", "steps")
     optimizer: Literal["adamw", "muon"] = field("adamw", "optimizer; Muon is very slow on a CPU")
     dtype: Literal["float32", "bfloat16"] = field("float32", "precision of the forward and backward pass")
     attention: str = field("eager", "transformers' attn_implementation of the draft")
     checkpoint_every_steps: PositiveInt = field(50, "how often the training is saved", "steps")
+    checkpoint_every_minutes: Annotated[float, Field(ge=0)] = field(
+        0.0, "saved too when the last save is so long ago; 0: by steps alone", "min"
+    )
     validate_every_steps: PositiveInt = field(60, "how often the held-out samples are scored", "steps")
     keep_last: PositiveInt = field(2, "checkpoints kept", "checkpoints")
+    keep_best: bool = field(False, "keep the checkpoint with the best held-out acceptance length beside the last ones")
+    export_best: bool = field(False, "the draft is the best checkpoint's, not the last step's; needs keep_best")
+    tensorboard: bool = field(False, "write the training's figures as TensorBoard files too, to train/tensorboard")
     seed: int = field(0, "initial weights and order of the samples")
 
 

@@ -100,3 +100,31 @@ def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:
 
 def test_supervised_tokens_are_those_under_the_mask() -> None:
     assert Sample(0, "train", [5, 6, 7], [0, 1, 1]).supervised == [6, 7]
+
+
+def steps_of(run_dir: Path, packs: int, ranks: int, epoch: int = 0) -> list[list[list[int]]]:
+    """The packs of each step, of all ranks together in their order."""
+    own = dataset(run_dir)
+    collate = Collate(PACK, 32, torch.float32, trim=True)
+    shares = []
+    for rank in range(ranks):
+        sampler = train_loader(own, collate, seed=3, workers=0, packs=packs, rank=rank, ranks=ranks).batch_sampler
+        sampler.set_epoch(epoch)
+        shares.append([pack.tolist() for pack in sampler])
+    share = packs // ranks
+    steps = len(shares[0]) // share
+    return [[pack for of_rank in shares for pack in of_rank[step * share : (step + 1) * share]] for step in range(steps)]
+
+
+@pytest.mark.parametrize("packs", [2, 4])
+def test_the_packs_of_a_step_do_not_depend_on_the_number_of_ranks(folders: Path, packs: int) -> None:
+    alone = steps_of(folders, packs, 1)
+    assert all(steps_of(folders, packs, ranks) == alone for ranks in (2, packs))
+    used = [index for step in alone for pack in step for index in pack]
+    assert len(used) == len(set(used)) and all(len(step) == packs and all(step) for step in alone)
+    assert steps_of(folders, packs, 1, epoch=1) != alone
+
+
+def test_fewer_samples_than_the_packs_of_a_step_are_refused(folders: Path) -> None:
+    with pytest.raises(StageError, match="12 training samples do not fill the 13 packs of a step; use more prompts, or lower"):
+        train_loader(dataset(folders), Collate(PACK, 32, torch.float32, trim=True), seed=0, workers=0, packs=13)

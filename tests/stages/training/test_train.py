@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
+import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,6 +164,37 @@ def test_a_kill_costs_the_steps_since_the_last_whole_checkpoint_and_nothing_else
     assert losses(rows_of(ctx, "metrics.jsonl")) == before
     assert again["val"] == figures["val"]
     assert all(torch.equal(weights(ctx)[name], tensor) for name, tensor in kept.items())
+
+
+def kill_at_rename_of_step_8(ctx: StageContext) -> None:
+    """Train, and die as by kill -9 when the checkpoint of step 8 is written and not yet named."""
+    rename = Path.rename
+
+    def die_instead(self: Path, target: Path) -> Path:
+        if self.name == ".partial-step-8":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return rename(self, target)
+
+    Path.rename = die_instead  # type: ignore[method-assign]
+    train.run(ctx)
+
+
+def test_a_kill_between_the_writing_and_the_naming_of_a_checkpoint_costs_no_more_than_its_steps(
+    toy_run: Callable[..., StageContext], rows_of: Rows
+) -> None:
+    unbroken = toy_run(run="unbroken")
+    train.run(unbroken)
+    killed = toy_run(run="killed")
+    process = multiprocessing.get_context("fork").Process(target=kill_at_rename_of_step_8, args=(killed,))
+    process.start()
+    process.join(100)
+    assert process.exitcode == -signal.SIGKILL
+    assert checkpoints(killed) == {"step-4", ".partial-step-8"}
+    resumed = toy_run(run="killed")
+    assert train.run(resumed)["resumed_from"] == 4
+    assert losses(rows_of(resumed, "metrics.jsonl")) == losses(rows_of(unbroken, "metrics.jsonl"))
+    assert all(torch.equal(weights(resumed)[name], tensor) for name, tensor in weights(unbroken).items())
+    assert checkpoints(resumed) == {"step-8", "step-12"}
 
 
 def test_a_training_that_was_only_not_finished_is_not_repeated(toy_run: Callable[..., StageContext], rows_of: Rows) -> None:

@@ -143,7 +143,11 @@ def server_vllm(facts: Facts, context: Context) -> Iterator[Finding]:
     about = found["packages"]["vllm"]
     if not name:
         remedy = "Set server_python to the environment with vLLM, or install it there."
-        yield Finding("fail", f"no vLLM in {found['prefix']} (none of {first_few(VLLM_NAMES, 2)})", remedy)
+        evidence = f"no vLLM in {found['prefix']} (none of {first_few(VLLM_NAMES, 2)})"
+        if context.spec is not None and context.spec.engine == "transformers":
+            yield Finding("warn", f"{evidence}; the engine is transformers, so only the draft cannot be evaluated", remedy)
+            return
+        yield Finding("fail", evidence, remedy)
         return
     evidence = f"{name} {version}"
     if name != "vllm" and found["command_vllm"]:

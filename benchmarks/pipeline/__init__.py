@@ -1,0 +1,1 @@
+"""The pipeline beside the packages' own commands: at equal prompts, optimizer, steps and threads, on this machine."""

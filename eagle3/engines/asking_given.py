@@ -1,0 +1,228 @@
+"""What a vLLM that is there already is asked before a stage relies on it: the model, its room, its version, and whether it
+answers or extracts. A server in extraction mode must not answer (doubled tokens with a good status), and one that answers
+cannot extract; neither shows in a health check."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import psutil
+
+from eagle3.engines.server import ServerKind
+from eagle3.stages.context import StageContext, StageError
+
+_LAYERS = "eagle_aux_hidden_state_layer_ids"
+_PROBE_TOKENS = 48
+"""Three blocks of a prefix cache: asked for twice, a cache that is on shows by rows that are missing."""
+
+
+class Silent(StageError):
+    """Nothing answers at the address."""
+
+
+@dataclass(frozen=True)
+class About:
+    """A server that can do what it is wanted for. ``pid`` is 0 where its process cannot be seen from here."""
+
+    words: str
+    pid: int
+
+
+def ask(ctx: StageContext, name: ServerKind, url: str, http: httpx.Client) -> About:
+    """Ask the server at ``url`` whether it can serve as ``name``. Raises Silent where nothing answers, StageError where it
+    cannot, in one sentence."""
+    field = "server.extract_url" if name == "extract" else "server.url"
+    try:
+        models = _get(http, "/v1/models")
+    except httpx.HTTPError as error:
+        raise Silent(
+            f"No vLLM answers at {url} ({error or type(error).__name__}); start it, correct {field}, or leave it empty so that "
+            "the run starts its own."
+        ) from error
+    version = _version(http)
+    who = f"The vLLM at {url} (version {version or 'unknown'})"
+    root = _offers(ctx, who, models)
+    process = process_of(url)
+    if name == "extract":
+        _extracts(ctx, who, http, process)
+    else:
+        _answers(ctx, who, http)
+    told = f"the vLLM at {url}, version {version or 'unknown'}"
+    if root and root != str(ctx.model_dir):
+        told += f", serving {root} (the spec's target is {ctx.model_dir})"
+    return About(told, process.pid if process is not None else 0)
+
+
+def _offers(ctx: StageContext, who: str, models: Any) -> str:
+    """The folder or name of the model that it serves, once it is the one asked for and has room enough."""
+    listed = [one for one in (models.get("data") if isinstance(models, dict) else None) or [] if isinstance(one, dict)]
+    wanted, target = ctx.spec.target.served_name, ctx.spec.target
+    found = next((one for one in listed if one.get("id") == wanted), None)
+    if found is None:
+        names = ", ".join(f"'{one.get('id')}'" for one in listed) or "nothing"
+        raise StageError(f"{who} offers {names}, not '{wanted}' (target.served_name); set it to the name of the target there.")
+    room = found.get("max_model_len")
+    if isinstance(room, int) and room < target.max_model_len:
+        raise StageError(
+            f"{who} takes {room} tokens and the spec asks for {target.max_model_len} (target.max_model_len); lower that, or "
+            "start the server with more."
+        )
+    return str(found.get("root") or "")
+
+
+def _answers(ctx: StageContext, who: str, http: httpx.Client) -> None:
+    """A short answer with token ids, from a server that is not in extraction mode."""
+    body = {
+        "model": ctx.spec.target.served_name, "messages": [{"role": "user", "content": "Say hello."}],
+        "max_tokens": 2, "temperature": 0, "return_token_ids": True,
+    }  # fmt: skip
+    reply = _post(ctx, who, http, "/v1/chat/completions", body)
+    if raw := _handle(reply):
+        _discard(raw)
+        raise StageError(
+            f"{who} is in extraction mode, and such a server answers with wrong tokens; give it as server.extract_url, and a "
+            "plain one as server.url."
+        )
+    choices = reply.get("choices") or [{}]
+    if not reply.get("prompt_token_ids") or not choices[0].get("token_ids"):
+        raise StageError(
+            f"{who} gives no token ids with its answers, so no draft can be trained on them; vLLM 0.11 or newer gives them: "
+            "leave server.url empty, so that the run starts its own."
+        )
+
+
+def _extracts(ctx: StageContext, who: str, http: httpx.Client, process: psutil.Process | None) -> None:
+    """States of the right shape, twice the same number of rows, of layers that its command line names."""
+    from eagle3.store import StateError, check
+
+    target = ctx.spec.target
+    ids = list(range(100, 100 + _PROBE_TOKENS))
+    body = {"model": target.served_name, "prompt": ids, "max_tokens": 1, "temperature": 0, "return_token_ids": True}
+    for _ in range(2):
+        raw = _handle(_post(ctx, who, http, "/v1/completions", body))
+        if raw is None:
+            raise StageError(
+                f"{who} generates and cannot extract: its answer names no file of hidden states; give it as server.url, and "
+                "leave server.extract_url empty, so that the run starts its own in extraction mode (an older vLLM has none)."
+            )
+        try:
+            asyncio.run(_written(raw))
+            check(raw.read_bytes(), ids, layers=len(target.captured_layers), hidden_size=target.hidden_size)
+        except OSError as error:
+            raise StageError(
+                f"{who} writes its states to {raw}, which cannot be read here ({error.strerror}); extraction needs a folder that "
+                "both see: leave server.extract_url empty, so that the run starts its own."
+            ) from error
+        except StateError as error:
+            raise StageError(
+                f"{who} extracts, but not what the run needs: {error}; start it with the layer ids {target.captured_layers} and "
+                "--no-enable-prefix-caching."
+            ) from error
+        finally:
+            _discard(raw)
+    layers = layer_ids(process.cmdline()) if process is not None else None
+    if layers is None:
+        raise StageError(
+            f"{who} extracts, but of which layers cannot be seen: its process is not visible here, and a draft of other layers "
+            "is broken; leave server.extract_url empty, so that the run starts its own."
+        )
+    if layers != target.captured_layers:
+        raise StageError(
+            f"{who} extracts the layers {layers} and the run needs {target.captured_layers}; start it with these, or leave "
+            "server.extract_url empty."
+        )
+
+
+def process_of(url: str) -> psutil.Process | None:
+    """The vLLM process of this machine that was told to listen on the port of ``url``; None where none is seen."""
+    address = urlsplit(url)
+    if address.hostname not in ("localhost", "127.0.0.1", "::1", socket.gethostname()):
+        return None
+    port = address.port or (443 if address.scheme == "https" else 80)
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if ("vllm" in " ".join(words)) and _option(words, "--port") in ({str(port)} | ({None} if port == 8000 else set())):
+            return process
+    return None
+
+
+def layer_ids(command: list[str]) -> list[int] | None:
+    """The layer ids that a vLLM's command line asks to extract; None where it names none."""
+    text = _option(command, "--speculative_config") or _option(command, "--speculative-config")
+    try:
+        found = _within(json.loads(text or "null"))
+        return [int(layer) for layer in found] if found is not None else None
+    except (ValueError, TypeError):
+        return None
+
+
+def _within(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return None
+    if _LAYERS in value:
+        return value[_LAYERS]
+    return next((found for one in value.values() if (found := _within(one)) is not None), None)
+
+
+def _option(words: list[str], name: str) -> str | None:
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == name:
+            return following
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return None
+
+
+def _get(http: httpx.Client, path: str) -> Any:
+    response = http.get(path).raise_for_status()
+    try:
+        return response.json()
+    except ValueError:
+        return None
+
+
+def _version(http: httpx.Client) -> str:
+    try:
+        found = _get(http, "/version")
+    except httpx.HTTPError:
+        return ""
+    return str(found.get("version") or "") if isinstance(found, dict) else ""
+
+
+def _post(ctx: StageContext, who: str, http: httpx.Client, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The answer to one small request. The first one of a cold model may take as long as any."""
+    try:
+        response = http.post(path, json=body, timeout=httpx.Timeout(ctx.spec.regenerate.request_timeout_s, connect=5.0))
+    except httpx.HTTPError as error:
+        raise Silent(f"{who} does not answer a short request ({error or type(error).__name__}); look at its log.") from error
+    try:
+        found = response.json()
+    except ValueError:
+        found = None
+    if not response.is_success or not isinstance(found, dict):
+        raise StageError(f"{who} answers a short request with status {response.status_code}: {response.text[:200]!r}.")
+    return found
+
+
+def _handle(reply: dict[str, Any]) -> Path | None:
+    path = (reply.get("kv_transfer_params") or {}).get("hidden_states_path")
+    return Path(path) if path else None
+
+
+async def _written(raw: Path) -> None:
+    from eagle3.stages.extract import written
+
+    await written(raw)
+
+
+def _discard(raw: Path) -> None:
+    from eagle3.stages.extract import discard
+
+    discard(raw)

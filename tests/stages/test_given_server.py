@@ -1,0 +1,276 @@
+"""A vLLM that is there already: asked before it is relied on, refused in a sentence where it cannot, and never stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from eagle3.engines.asking_given import layer_ids
+from eagle3.engines.choice import answering_server, extraction_server
+from eagle3.engines.completions import Completions, RequestFailed
+from eagle3.rows import read_rows
+from eagle3.stages import regenerate
+from eagle3.stages.context import StageContext, StageError
+from tests.stages.fake_vllm import FakeVllm, Reply
+from tests.stages.runs import context, rows
+from tests.stages.test_regenerate import answer
+from tests.support.waiting import until
+
+LAYERS = [2, 15, 27, 30]
+
+
+def friendly(number: int, body: Mapping[str, Any]) -> Reply:
+    return answer(body, "hm") if "messages" in body else Reply(400, b'{"error": {"message": "no chat here"}}')
+
+
+def with_url(run_dir: Path, server: FakeVllm, **more: Any) -> StageContext:
+    return context(run_dir, server__url=server.base_url, **more)
+
+
+def extracting(folder: Path, *, layers: int = 4, cached: bool = False) -> Any:
+    """What a server in extraction mode does with each request; ``cached``: with its prefix cache on."""
+
+    def script(number: int, body: Mapping[str, Any]) -> Reply:
+        ids = body["prompt"][16 * (number > 1) * cached :]
+        path = folder / f"{number}.safetensors"
+        save_file({"hidden_states": torch.randn(len(ids), layers, 576), "token_ids": torch.tensor(ids)}, path)
+        reply = {"choices": [{}], "kv_transfer_params": {"hidden_states_path": str(path)}}
+        return Reply(body=json.dumps(reply).encode())
+
+    return script
+
+
+def test_a_run_answers_its_prompts_with_it_and_leaves_it_running(tmp_path: Path) -> None:
+    with FakeVllm(friendly) as server:
+        ctx = with_url(tmp_path, server)
+        prompts = read_rows(tmp_path / "data" / "prompts.jsonl")
+        answers = regenerate.Answers(ctx, prompts)
+        with answering_server(ctx) as given:
+            given.surviving(lambda: asyncio.run(regenerate.answer_all(ctx, given, answers.missing(), answers)))
+        assert given.counters()["vllm:num_requests_running"] == 0, "it still answers"
+    assert len(rows(tmp_path, "data/answers.part.jsonl")) == 1 + len(prompts)
+    assert not list(tmp_path.glob("servers/*.json")), "it is not announced as the run's own"
+    said = rows(tmp_path, "events.jsonl")[0]["text"]
+    assert f"the vLLM at {server.base_url}, version 9.9.9" in said and "never stopped" in said
+
+
+def refusal(ctx: StageContext, raw: Path | None = None) -> str:
+    with pytest.raises(StageError) as caught, extraction_server(ctx, raw) if raw is not None else answering_server(ctx):
+        pytest.fail("it was taken")
+    assert str(caught.value).endswith(".")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        ([{"id": "other"}, {"id": "lora"}], "offers 'other', 'lora', not 'target' (target.served_name)"),
+        ([], "offers nothing, not 'target'"),
+        ([{"id": "target", "max_model_len": 128}], "takes 128 tokens and the spec asks for 1024 (target.max_model_len)"),
+    ],
+)
+def test_another_model_or_too_little_room_is_said_before_the_first_prompt(
+    tmp_path: Path, models: list[dict[str, Any]], said: str
+) -> None:
+    with FakeVllm(friendly) as server:
+        server.models = models
+        assert said in refusal(with_url(tmp_path, server))
+    assert server.requests == []
+
+
+def test_one_too_old_for_token_ids_is_named_with_its_version(tmp_path: Path) -> None:
+    old = Reply(body=b'{"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]}')
+    with FakeVllm(lambda number, body: old) as server:
+        assert "(version 9.9.9) gives no token ids with its answers" in refusal(with_url(tmp_path, server))
+
+
+def test_one_in_extraction_mode_must_not_answer_and_its_file_is_removed(tmp_path: Path) -> None:
+    raw = tmp_path / "raw.safetensors"
+
+    def script(number: int, body: Mapping[str, Any]) -> Reply:
+        raw.touch()
+        return Reply(body=json.dumps({"kv_transfer_params": {"hidden_states_path": str(raw)}}).encode())
+
+    with FakeVllm(script) as server:
+        assert "is in extraction mode, and such a server answers with wrong tokens" in refusal(with_url(tmp_path / "run", server))
+    assert not raw.exists()
+
+
+def test_where_nothing_answers_the_address_and_the_field_are_named(tmp_path: Path) -> None:
+    said = refusal(context(tmp_path, server__url="http://127.0.0.1:9"))
+    assert said.startswith("No vLLM answers at http://127.0.0.1:9 (") and "server.url" in said
+
+
+def test_one_that_generates_cannot_extract_and_says_so(tmp_path: Path) -> None:
+    with FakeVllm(lambda number, body: Reply(body=b'{"choices": [{"text": "x"}]}')) as server:
+        said = refusal(context(tmp_path, server__extract_url=server.base_url), tmp_path)
+    assert f"The vLLM at {server.base_url} (version 9.9.9) generates and cannot extract: its answer names no file" in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"layers": 3}, "not [48, 4, 576] (tokens, layers, hidden); start it with the layer ids [2, 15, 27, 30]"),
+        (
+            {"cached": True},
+            "token ids are not the 48 asked for; start it with the layer ids [2, 15, 27, 30] and --no-enable",
+        ),
+        ({}, "of which layers cannot be seen"),
+    ],
+    ids=["too few layers", "a prefix cache", "a process that cannot be seen"],
+)
+def test_states_that_would_be_wrong_are_refused_before_the_first_sample(tmp_path: Path, wrong: Any, said: str) -> None:
+    with FakeVllm(extracting(tmp_path, **wrong)) as server:
+        assert said in refusal(context(tmp_path / "run", server__extract_url=server.base_url), tmp_path)
+    assert not list(tmp_path.glob("*.safetensors")), "what was asked for a look is removed"
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Any]:
+    """Starts a process that looks like a vLLM with the layers given, and gives its address."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(layers: list[int]) -> str:
+        (tmp_path / "raw").mkdir()
+        server = tmp_path / "vllm_server.py"
+        server.write_text(
+            f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+            "import signal\nfrom pathlib import Path\nfrom tests.stages.fake_vllm import FakeVllm\n"
+            "from tests.stages.test_given_server import extracting\n"
+            f"with FakeVllm(extracting(Path({str(tmp_path / 'raw')!r})), port=int(sys.argv[2])):\n"
+            "    print('up', flush=True)\n    signal.pause()\n"
+        )
+        from eagle3.engines.ports import claim_port
+
+        port, claim = claim_port(0)
+        claim.close()
+        about = {"draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": layers}}}
+        command = [sys.executable, str(server), "--port", str(port), "--speculative_config", json.dumps(about)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        assert started[0].stdout is not None and started[0].stdout.readline() == "up\n"
+        return f"http://127.0.0.1:{port}"
+
+    yield start
+    for one in started:
+        one.kill()
+        one.wait()
+        assert one.stdout is not None
+        one.stdout.close()
+
+
+def test_one_in_extraction_mode_with_the_right_layers_is_taken(tmp_path: Path, process: Any) -> None:
+    ctx = context(tmp_path / "run", server__extract_url=process(LAYERS))
+    with extraction_server(ctx, tmp_path) as server:
+        assert server.pid > 0
+    assert not list((tmp_path / "raw").iterdir())
+
+
+def test_other_layers_are_named(tmp_path: Path, process: Any) -> None:
+    ctx = context(tmp_path / "run", server__extract_url=process([3, 15, 27, 30]))
+    assert "extracts the layers [3, 15, 27, 30] and the run needs [2, 15, 27, 30]" in refusal(ctx, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "ids"),
+    [
+        (["vllm", "--speculative_config", '{"hf_config": {"eagle_aux_hidden_state_layer_ids": [1, 2]}}'], [1, 2]),
+        (["vllm", '--speculative-config={"eagle_aux_hidden_state_layer_ids": [3]}'], [3]),
+        (["vllm", "--speculative_config", "no JSON"], None),
+        (["vllm"], None),
+    ],
+)  # fmt: skip
+def test_the_layers_are_read_from_a_command_line(command: list[str], ids: list[int] | None) -> None:
+    assert layer_ids(command) == ids
+
+
+async def test_when_its_other_users_suffer_the_run_holds_back_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3.engines.watching._LOOK_EVERY_S", 0.05)
+    with FakeVllm(friendly) as server:
+        server.first_token = (100, 100)
+        ctx = with_url(tmp_path, server, regenerate__concurrency=8)
+        with answering_server(ctx) as given:
+            assert given.limit() == 8
+            server.first_token = (100, 140)  # 40 requests came, none of them within the usual time
+            await until(lambda: (given.limit() or 0) < 8, "the run to hold back")
+            given.check_alive()
+
+            def after_a_fast_answer() -> bool:
+                fast, every = server.first_token or (0, 0)
+                server.first_token = (fast + 1, every + 1)
+                return given.limit() == 8
+
+            await until(after_a_fast_answer, "the run to take its share again")
+    (said,) = [row["text"] for row in rows(tmp_path, "events.jsonl") if row["kind"] == "shared-server"]
+    assert "4 instead of 8 requests in flight" in said
+
+
+async def test_when_it_goes_away_the_run_waits_for_it_and_then_says_that_it_is_not_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3.engines.watching._LOOK_EVERY_S", 0.05)
+    with FakeVllm(friendly) as server:
+        ctx = with_url(tmp_path, server, server__start_timeout_s=0.5)
+        given = answering_server(ctx)
+        given.__enter__()
+        server.health = 503
+    calls = []
+
+    def work() -> None:
+        calls.append(1)
+        given.check_alive()
+
+    await until(lambda: given._watch.dead != "", "the watch to notice")  # type: ignore[attr-defined]
+    with pytest.raises(StageError, match=r"answers nothing any more.*It is not the run's own.*start it, then resume the run"):
+        given.surviving(work)
+    assert len(calls) == 1
+
+
+async def test_a_body_without_an_end_is_cut_off_and_named(tmp_path: Path) -> None:
+    with FakeVllm(lambda number, body: Reply(body=b"x" * 100_000)) as server:
+        async with Completions(server.base_url, timeout_s=30, retries=0, max_answer_bytes=10_000) as client:
+            with pytest.raises(RequestFailed, match=rf"the server at {server.base_url} sends more than 10,000 bytes"):
+                await client.post("/v1/completions", {})
+
+
+async def test_each_answers_time_is_told_and_an_answer_that_was_asked_for_twice_comes_once(tmp_path: Path) -> None:
+    seen: list[float] = []
+    with FakeVllm(lambda number, body: Reply(503) if number == 1 else Reply(body=b'{"n": 1}')) as server:
+        async with Completions(server.base_url, timeout_s=30, backoff_s=0, observe=seen.append) as client:
+            assert await client.post("/v1/completions", {}) == {"n": 1}
+    assert len(seen) == 1 and len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        ({"prompt_token_ids": []}, "has no token ids"),
+        ({"choices": []}, "lacks list index out of range"),
+        ({"choices": [{"message": {"content": "x"}, "token_ids": ["x"]}]}, "token ids that are no numbers"),
+        (
+            {"choices": [{"message": {"content": "x"}, "token_ids": [1] * 400}]},
+            "400 token ids, of 400 that it counts and 96",
+        ),
+        ({"usage": {"completion_tokens": 9}}, "3 token ids, of 9 that it counts"),
+    ],
+)
+def test_rubbish_with_a_good_status_is_an_error_that_names_the_server(tmp_path: Path, spoil: dict[str, Any], said: str) -> None:
+    def script(number: int, body: Mapping[str, Any]) -> Reply:
+        good = answer(body, "hm")
+        return Reply(body=json.dumps(json.loads(good.body) | spoil).encode())
+
+    ctx = context(tmp_path, regenerate__max_new_tokens=96)
+    prompts = read_rows(tmp_path / "data" / "prompts.jsonl")
+    with FakeVllm(script) as server, pytest.raises(StageError) as caught:
+        asyncio.run(regenerate.answer_all(ctx, server, prompts, regenerate.Answers(ctx, prompts)))  # type: ignore[arg-type]
+    assert f"the server at {server.base_url}" in str(caught.value) and said in str(caught.value)

@@ -1,0 +1,144 @@
+"""A server that dies mid-stage is started again and the stage goes on, on real processes. No vLLM is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3.engines.vllm_server import VllmServer
+from eagle3.rows import read_rows
+from eagle3.stages import regenerate
+from eagle3.stages.context import StageContext, StageError
+from tests.stages.runs import context, rows
+
+PROMPTS = 9
+
+ANSWERING = """#!{python}
+import sys; sys.path.insert(0, {root!r})
+import os, signal, time
+from pathlib import Path
+from tests.stages.fake_vllm import FakeVllm
+from tests.stages.test_regenerate import answer
+asked = Path({folder!r}, "asked")
+{before}
+def script(number, body):
+    with asked.open("a") as file:
+        file.write(body["messages"][-1]["content"] + chr(10))
+    {each}
+    return answer(body)
+with FakeVllm(script, port=int(sys.argv[sys.argv.index("--port") + 1])) as fake:
+    {then}
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def ctx(tmp_path: Path) -> StageContext:
+    (tmp_path / "bin").mkdir()
+    return context(tmp_path / "run", server__backoff_s=0, regenerate__concurrency=2, server__start_timeout_s=60)
+
+
+def served_by(ctx: StageContext, *, before: str = "", each: str = "pass", then: str = "pass") -> StageContext:
+    """The context with a server program: ``before`` it serves, at ``each`` request, and ``then`` after it listens."""
+    folder = ctx.run_dir.parent / "bin"
+    program = folder / "python"
+    root = str(Path(__file__).parents[2])
+    program.write_text(
+        ANSWERING.format(python=sys.executable, root=root, folder=str(folder), before=before, each=each, then=then)
+    )
+    program.chmod(0o755)
+    ctx.server_python = str(program)
+    return ctx
+
+
+def answer_all(ctx: StageContext) -> VllmServer:
+    """The stage regenerate's asking, on a server of its own."""
+    prompts = read_rows(ctx.run_dir / "data" / "prompts.jsonl")
+    answers = regenerate.Answers(ctx, prompts)
+    with VllmServer(ctx, "plain") as server:
+        server.surviving(lambda: asyncio.run(regenerate.answer_all(ctx, server, answers.missing(), answers)))
+        return server
+
+
+def events(ctx: StageContext, kind: str) -> list[dict[str, Any]]:
+    return [row for row in rows(ctx.run_dir, "events.jsonl") if row["kind"] == kind]
+
+
+def asked(ctx: StageContext) -> list[str]:
+    return (ctx.run_dir.parent / "bin" / "asked").read_text().splitlines()
+
+
+KILLED_ONCE = (
+    "if number == 5 and not (asked.parent / 'died').exists():\n"
+    "        (asked.parent / 'died').touch(); print('RuntimeError: the card fell off the bus', flush=True)\n"
+    "        os.kill(os.getpid(), signal.SIGKILL)"
+)
+
+
+def test_after_a_kill_in_the_middle_every_prompt_has_one_answer_and_only_the_missing_ones_were_asked_again(
+    ctx: StageContext,
+) -> None:
+    answer_all(served_by(ctx, each=KILLED_ONCE))
+    kept = rows(ctx.run_dir, "data/answers.part.jsonl")[1:]
+    assert len(kept) == len({row["key"] for row in kept}) == PROMPTS
+    again = len(asked(ctx)) - PROMPTS
+    assert 1 <= again <= ctx.spec.regenerate.concurrency, "what was in flight and nothing else"
+    (died,) = events(ctx, "server-died")
+    assert "ended by signal 9 while it was working: RuntimeError: the card fell off the bus." in died["text"]
+    assert "the card fell off the bus" in died["detail"]
+    assert died["server"] == {"kind": "plain", "deaths": 1, "restarts": 2, "pause_s": 0.0}
+    assert len(events(ctx, "server")) == 2
+
+
+def test_a_server_that_dies_again_and_again_is_given_up_and_what_was_answered_is_kept(ctx: StageContext) -> None:
+    always = "if number == 2: os._exit(7)"
+    with pytest.raises(StageError, match=r"with code 7.*died 3 times within an hour.*server\.restarts is 2.*resume the run"):
+        answer_all(served_by(ctx, each=always))
+    assert len(events(ctx, "server-died")) == 2
+    kept = rows(ctx.run_dir, "data/answers.part.jsonl")[1:]
+    assert len(kept) == len({row["key"] for row in kept})
+    assert not list((ctx.run_dir / "servers").glob("*.json"))
+
+
+def test_no_restarts_means_the_first_death_ends_the_stage(tmp_path: Path, ctx: StageContext) -> None:
+    never = context(tmp_path / "run", server__restarts=0)
+    with pytest.raises(StageError, match=r"ended with code 7 while it was working"):
+        answer_all(served_by(never, each="os._exit(7)"))
+    assert events(never, "server-died") == []
+
+
+def test_a_server_that_lives_and_answers_nothing_is_ended_and_started_again(
+    ctx: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3.engines.watching._LOOK_EVERY_S", 0.1)
+    # Its first life: the health check says that the engine is dead, and no request is answered any more.
+    dead_engine = (
+        "if not (asked.parent / 'ill').exists():\n"
+        "        (asked.parent / 'ill').write_text(str(os.getpid()))\n"
+        "        fake.health = 503\n"
+        "    while fake.health != 200: time.sleep(0.05)"
+    )
+    answer_all(served_by(ctx, each=dead_engine))
+    (died,) = events(ctx, "server-died")
+    assert "lives and answers nothing: its health check failed 3 times in a row (status 503)" in died["text"]
+    first = int((ctx.run_dir.parent / "bin" / "ill").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, signal.SIGCONT)
+    assert len(rows(ctx.run_dir, "data/answers.part.jsonl")) == 1 + PROMPTS
+
+
+def test_a_stop_during_the_pause_is_honoured(ctx: StageContext, tmp_path: Path) -> None:
+    from eagle3.stages.context import Stopped
+
+    slow = context(tmp_path / "run", server__backoff_s=600, regenerate__concurrency=2)
+    slow.stop_requested = lambda: bool(events(slow, "server-died"))
+    with pytest.raises(Stopped):
+        answer_all(served_by(slow, each="os._exit(7)"))
+    assert json.loads((slow.run_dir / "progress.json").read_text())["reason"].endswith("has died and is started again")

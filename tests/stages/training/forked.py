@@ -1,0 +1,67 @@
+"""Ranks of a training as forks of the test's own process: real processes and real gloo, without loading torch once for each."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from eagle3.runner import rundir
+from eagle3.stages.context import StageContext
+
+LIMIT_S = 100
+
+
+def train_on(ctx: StageContext, ranks: int, *, stop_when_held: bool = False) -> dict[str, Any]:
+    """Train as ``ranks`` ranks; rank 0's outcome. Fails where a rank does, with its own words. ``stop_when_held``: once rank 0
+    says that the training is paused, it is told to stop, as the worker would tell it."""
+    (ctx.run_dir / "spec.toml").write_text(ctx.spec.to_toml())
+    folder = ctx.run_dir / "ranks"
+    folder.mkdir(exist_ok=True)
+    for left in folder.glob("*.json"):
+        left.unlink()
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    fork = multiprocessing.get_context("fork")
+    processes = [
+        fork.Process(target=_rank, args=(rank, ranks, port, ctx.run_dir, ctx.journal.attempt), daemon=True)
+        for rank in range(ranks)
+    ]
+    for process in processes:
+        process.start()
+    if stop_when_held:
+        threading.Thread(target=_stop_when_held, args=(ctx,), daemon=True).start()
+    for process in processes:
+        process.join(LIMIT_S)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+    said = {path.name: rundir.read_object(path) for path in folder.glob("*.failed.json")}
+    assert codes == [0] * ranks, (codes, said)
+    return rundir.read_object(folder / "outcome.json")
+
+
+def _stop_when_held(ctx: StageContext) -> None:
+    events, deadline = ctx.run_dir / "events.jsonl", time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        told = events.read_text().splitlines() if events.exists() else []
+        if any(json.loads(line)["kind"] == "paused" for line in told):
+            rundir.write_json(ctx.run_dir / "ranks" / "stop.json", {"v": 1, "attempt": ctx.journal.attempt})
+            return
+        time.sleep(0.02)
+
+
+def _rank(rank: int, ranks: int, port: int, run_dir: Path, attempt: int) -> None:
+    from eagle3.training import rank as module
+
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+        GLOO_SOCKET_IFNAME="lo",
+    )  # fmt: skip
+    os._exit(module.main(run_dir, attempt, 0))
