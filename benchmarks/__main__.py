@@ -15,6 +15,7 @@ from benchmarks.options import Options
 
 PARTS = {
     "link": "benchmarks.link.measure",
+    "console": "benchmarks.console.measure",
     "pilot": "benchmarks.pipeline.pilot",
     "extraction": "benchmarks.pipeline.extraction",
     "training": "benchmarks.pipeline.training",
@@ -33,18 +34,19 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures into this file too")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="only see whether it works: few and short measurements")] = False,
     watch_s: Annotated[float, typer.Option(help="link: seconds to watch a run before extrapolating to a day")] = 600.0,
-    workspace: Annotated[
-        Path | None, typer.Option(help="quality: where its runs stand and stay; asked again, they go on")
-    ] = None,
     run_dir: Annotated[
         Path | None, typer.Option("--run", help="pilot, extraction, training: a finished run to measure on instead of making one")
+    ] = None,
+    workspace: Annotated[
+        Path | None, typer.Option(help="quality: where its runs stand and stay; asked again, they go on")
     ] = None,
 ) -> None:
     """Measure, and print a table. A missed target is told, not an error: exit code 0."""
     chosen = names or [name for name in PARTS if name not in BY_NAME_ONLY]
     if unknown := [name for name in chosen if name not in PARTS]:
         raise typer.BadParameter(f"There is no benchmark {unknown[0]!r}; there are: {', '.join(PARTS)}.")
-    options = Options(quick=quick, watch_s=min(watch_s, 5.0) if quick else watch_s, workspace=workspace, run_dir=run_dir)
+    watched_s = min(watch_s, 5.0) if quick else watch_s
+    options = Options(quick=quick, watch_s=watched_s, run_dir=run_dir, workspace=workspace)
     found: dict[str, Figures] = {}
     for name in chosen:
         found[name] = import_module(PARTS[name]).measure(options)

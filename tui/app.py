@@ -5,39 +5,43 @@ Nothing here waits for the wire, and the first picture is drawn before anything 
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from textual.app import App, SystemCommand
-from textual.filter import LineFilter
+from textual import events
+from textual.app import SystemCommand
+from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
 from tui import messages, plan
-from tui.alerting import Alert, happened_words, of_disks, of_link, of_runs, since_words
+from tui.alerting import Alert, of_link
 from tui.calling import Caller
 from tui.catalog import Catalog
 from tui.checking import Checking
 from tui.comparing import Compared
-from tui.formats import age_label, clean_text, count_label, one_line
-from tui.keymap import KEYS
+from tui.fleet import NOT_KEPT, Member, Place
+from tui.formats import count_label, one_line
+from tui.keymap import KEYS, key_of
 from tui.launching import Launching
 from tui.login import login_questions
 from tui.mending import Mending
+from tui.news import News
 from tui.ports import Connect
-from tui.readiness_news import ReadinessNews
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.screens.confirm import Choice, Confirm
 from tui.screens.overview import OverviewScreen
 from tui.session import Session
 from tui.settings import Settings
-from tui.state import Console, NotesView
-from tui.themes.filters import AsciiFilter, PaletteFilter
-from tui.themes.palette import CALM, PALETTES, theme
+from tui.state import Console
+from tui.taping import Taping
+from tui.terminal import TerminalApp
+from tui.themes.palette import PALETTES
 
 LATER = {
     "readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen",
@@ -45,11 +49,15 @@ LATER = {
 }  # fmt: skip
 """Screens imported when they are first opened: the plots alone cost a third of a second."""
 
+CALM_TICK_S = 5.0
+"""Seconds between two looks at the clock with reduced motion: ages then change so often."""
+FRESH_S = 0.6
+"""A picture that news have just made needs no second one within its second, for the ages alone."""
 TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
 """Seconds that a note stays; a click takes it away at once."""
 
 
-class ConsoleApp(ReadinessNews, App[None]):
+class ConsoleApp(News, Taping, TerminalApp):
     """``connect`` makes the container; ``clock`` gives Unix seconds. Both are passed in, so that tests can drive them."""
 
     CSS_PATH = "themes/console.tcss"
@@ -65,6 +73,9 @@ class ConsoleApp(ReadinessNews, App[None]):
         workspace: str = "",
         worker_python: str = "",
         actor: str = "",
+        others: Sequence[Place] = (),
+        dial: Callable[[str], Connect] | None = None,
+        hosts: Callable[[], Sequence[str]] = tuple,
         clock: Callable[[], float] = time.time,
         catalog: Catalog | None = None,
         poll_s: float = 5.0,
@@ -73,42 +84,54 @@ class ConsoleApp(ReadinessNews, App[None]):
         terminal_is_there: Callable[[], bool] = lambda: True,
         settings: Settings | None = None,
         problem: str = "",
+        record_to: Path | None = None,
+        replay_of: str = "",
+        speed: float = 1.0,
     ) -> None:
-        super().__init__()
-        self.settings = settings or Settings()
+        super().__init__(settings or Settings())
         self._problem = problem
-        self.animation_level = "none"
+        if self.settings.reduced_motion or "TEXTUAL_ANIMATIONS" not in os.environ:
+            self.animation_level = "none"
         self.clock = clock
-        self.console_state = Console(host, poll_s=poll_s)
-        self.choices = plan.first_choices(workspace, worker_python)
-        self.compared = Compared()
-        self._looked_at: float | None = None
-        """When somebody last looked at this workspace from here; None once it is told what happened since."""
-        self._machine_chosen = False
         self.catalog = catalog
         self.first_run = run_id
         self._terminal_is_there = terminal_is_there
-        self._painted = {name: PaletteFilter(palette) for name, palette in PALETTES.items()}
-        self._ascii = [AsciiFilter()] if self.settings.ascii else []
-        self.caller = Caller(
-            self.settings.alerts, host=host, clock=clock, ring=self.bell, notify=self._desktop_note,
+        self._presented = 0.0
+        self._poll_s, self._actor, self._preload = poll_s, actor, preload
+        self._workspace, self.helper_python = workspace, worker_python
+        self._dial, self._hosts = dial, hosts
+        self._record_to, self.replay_of, self._speed = record_to, replay_of, speed
+        self._ask = login_questions(self)
+        self.members = {}
+        self.front = self._enlist(Place(host, connect))
+        for place in others:
+            self._enlist(place)
+        self._pace()
+
+    def _enlist(self, place: Place) -> Member:
+        """A new member for ``place``, not yet started."""
+        name = place.name
+
+        def post(news: Message) -> object:
+            self.record(name, news)
+            return self.post_message(messages.OfHost(name, news))
+
+        session = Session(
+            place.connect, post=post, ask=self._ask, clock=self.clock, poll_s=self._poll_s, actor=self._actor,
+            preload=self._preload, workspace=self._workspace or plan.DEFAULT_WORKSPACE,
+            read_only=self.settings.read_only or bool(self.replay_of),
+        )  # fmt: skip
+        if self.replay_of:
+            session.read_only_words = f"this is a {self.replay_of}; nothing can be changed in it."
+        caller = Caller(
+            self.settings.alerts, host=name, clock=self.clock, ring=self.bell, notify=self.desktop_note,
             tell=lambda text: self.tell(text, "warning"),
         )  # fmt: skip
-        ask = login_questions(self)
-        self.session = Session(
-            connect,
-            post=self.post_message,
-            ask=ask,
-            clock=clock,
-            poll_s=poll_s,
-            actor=actor,
-            preload=preload,
-            workspace=workspace or plan.DEFAULT_WORKSPACE,
-            read_only=self.settings.read_only,
-        )
-        self.checking = Checking(self)
-        self.launching = Launching(self)
-        self.mending = Mending(self)
+        self.members[name] = member = Member(
+            name, Console(name, poll_s=self._poll_s), session, caller,
+            plan.first_choices(self._workspace, self.helper_python), Checking(self), Launching(self), Mending(self),
+        )  # fmt: skip
+        return member
 
     # --- life
 
@@ -116,43 +139,65 @@ class ConsoleApp(ReadinessNews, App[None]):
         return OverviewScreen(id="overview")
 
     def on_mount(self) -> None:
-        for name in PALETTES:
-            self.register_theme(theme(name))
-        self.theme = self.settings.theme
-        if self.catalog is not None:
-            self.console_state.remember(self.catalog.runs(self.console_state.host, self.session.workspace))
-            self._looked_at = self.catalog.looked(self.console_state.host, self.session.workspace)
-            self._tell_catalog_problem()
         if self._problem:
             self.tell(self._problem, "warning")
-        self.set_interval(1.0, self._tick)
-        self.call_after_refresh(self.session.start)
+        self.heed_suspension()
+        self.set_interval(CALM_TICK_S if self.settings.reduced_motion else 1.0, self._tick)
+        if self._record_to is not None:
+            self.begin_recording(self._record_to)
+        for member in self.members.values():
+            self._begin(member)
         if self.first_run:
             self.call_after_refresh(self.open_run, self.first_run)
 
-    async def on_unmount(self) -> None:
-        await self.session.close()
-        await self.caller.close()
+    def _begin(self, member: Member) -> None:
+        """Show what is known of a host from before, and connect."""
         if self.catalog is not None:
-            if self.console_state.probe.at is not None:
-                self.catalog.look(self.console_state.host, self.session.workspace, self.console_state.probe.at)
+            member.console.remember(self.catalog.runs(member.name, member.session.workspace))
+            member.looked_at = self.catalog.looked(member.name, member.session.workspace)
+            self._tell_catalog_problem()
+        self.call_after_refresh(member.session.start)
+
+    async def on_unmount(self) -> None:
+        self.end_recording()
+        members = list(self.members.values())
+        await asyncio.gather(*(part.close() for member in members for part in (member.session, member.caller)))
+        if self.catalog is not None:
+            for member in members:
+                self.keep_picture(member)
+                if member.console.probe.at is not None:
+                    self.catalog.look(member.name, member.session.workspace, member.console.probe.at)
             self.catalog.close()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """With reduced motion no cursor blinks."""
+        if self.settings.reduced_motion and isinstance(event.widget, (Input, TextArea)):
+            event.widget.cursor_blink = False
 
     def _tick(self) -> None:
         """Once a second: the ages move on. A console whose terminal was closed ends, even where hang-ups are ignored."""
         if not self._terminal_is_there():
             self.exit(return_code=1)
             return
-        link = self.console_state.link
-        if link.status == "up":
-            self.caller.forget("link")
-        self.call_for(of_link(link.status, self.clock() - link.since, self.console_state.host, link.reason))
-        self.present()
+        self.fit_the_terminal()
+        for member in self.members.values():
+            link = member.console.link
+            if link.status == "up":
+                member.caller.forget("link")
+            with self.acting_for(member):
+                self.call_for(of_link(link.status, self.clock() - link.since, member.name, link.reason))
+        if time.monotonic() - self._presented > FRESH_S:
+            self.present()
 
     def present(self) -> None:
         """Show what is known on the screen in front, or on the one below a dialog."""
         if not self.is_running:
             return  # the last news may come while the widgets are taken down
+        self._presented = time.monotonic()
+        with self.acting_for(self.front):
+            self._present()
+
+    def _present(self) -> None:
         for screen in reversed(self.screen_stack):
             if (refresh_live := getattr(screen, "refresh_live", None)) is not None:
                 refresh_live()  # a dialog that shows something which may still come
@@ -166,148 +211,20 @@ class ConsoleApp(ReadinessNews, App[None]):
             self.catalog.problem = ""
 
     def tell(self, text: str, severity: str = "information") -> None:
-        """A note to the operator; remote text is shown as text."""
+        """A note to the operator; remote text is shown as text. One about a host that is not in front names it."""
+        if not self.in_front and self.here.name not in text:
+            text = f"{self.here.name}: {text}"
         self.notify(one_line(text), severity=cast(Any, severity), markup=False, timeout=TOAST_S[severity])
-
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        """What the style sheet needs before a theme is chosen."""
-        return {"quiet": CALM.muted, "cursor": CALM.cursor}
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        """Another theme's colours, Textual's own filters (NO_COLOR among them), ASCII."""
-        painted = self._painted.get(self.theme)
-        first = [painted] if painted is not None and painted.enabled else []
-        return [*first, *super().get_line_filters(), *self._ascii]
 
     def call_for(self, alerts: Sequence[Alert]) -> None:
         """Show what is new of ``alerts``, and call the operator."""
         for alert in self.caller.take(alerts):
             self.tell(alert.text, "information" if alert.kind == "finished" else "warning")
 
-    def _desktop_note(self, text: str) -> None:
-        """By OSC 9, which terminals that know no such thing ignore; only while another window is in front."""
-        if self._driver is not None and not self.app_focus:
-            self._driver.write(f"\x1b]9;{one_line(text, 200)}\x07")
-
-    # --- news from the session
-
-    def on_link_changed(self, message: messages.LinkChanged) -> None:
-        self.console_state.take_link(message.link)
-        self.present()
-
-    def on_probe_arrived(self, message: messages.ProbeArrived) -> None:
-        before = {run_id: known.value for run_id, known in self.console_state.runs.items()}
-        if self._looked_at is not None:
-            away = age_label(message.at - self._looked_at)
-            self.console_state.since = since_words(before, message.probe.runs, away)
-            self.session.ask_since(message.at - self._looked_at, message.probe.now)
-            self._looked_at = None
-        elif self.console_state.probe.at is not None:
-            self.call_for(of_runs(before, message.probe.runs))
-        self.call_for(of_disks(message.probe.disks))
-        self.console_state.take_probe(message.probe, message.at)
-        if not self._machine_chosen:
-            self.choices = plan.for_machine(self.choices, message.probe)
-        if self.catalog is not None:
-            self.catalog.save(self.console_state.host, self.session.workspace, message.probe.runs, message.at)
-            self._tell_catalog_problem()
-        self.present()
-
-    def on_bare_probe_arrived(self, message: messages.BareProbeArrived) -> None:
-        self.console_state.take_bare(message.probe, message.at)
-        self.present()
-
-    def on_probe_failed(self, message: messages.ProbeFailed) -> None:
-        self.console_state.take_problem(message.text)
-        self.present()
-
-    def on_news_arrived(self, message: messages.NewsArrived) -> None:
-        self.console_state.take_news(message.run_id, message.news, message.at, message.fresh)
-        self.present()
-
-    def on_follow_failed(self, message: messages.FollowFailed) -> None:
-        if (view := self.console_state.open_run) and view.run_id == message.run_id:
-            view.problem = message.text
-            self.present()
-
-    def on_since_arrived(self, message: messages.SinceArrived) -> None:
-        if words := happened_words(message.since, age_label(message.away_s)):
-            self.console_state.since = words
-        self.present()
-
-    def on_rows_arrived(self, message: messages.RowsArrived) -> None:
-        if (view := self.console_state.open_run) and view.run_id == message.run_id:
-            view.take_rows(message.piece, message.first)
-            self.present()
-
-    def on_services_arrived(self, message: messages.ServicesArrived) -> None:
-        from tui.screens.servers import ServersScreen
-
-        if isinstance(self.screen, ServersScreen):
-            self.screen.show(message.found, message.problem)
-
-    def on_asked(self, message: messages.Asked) -> None:
-        self.tell(message.text)
-
-    def on_log_arrived(self, message: messages.LogArrived) -> None:
-        self._log_screen(message.run_id, lambda screen: screen.arrived(message))
-
-    def on_log_failed(self, message: messages.LogFailed) -> None:
-        self._log_screen(message.run_id, lambda screen: screen.failed(message))
-
-    def _log_screen(self, run_id: str, tell: Callable[[Any], None]) -> None:
-        """News of a log, for the Logs screen: where it still reads that run."""
-        reading = self.console_state.reading
-        if reading is not None and reading.run_id == run_id and self.is_screen_installed("logs"):
-            tell(self.get_screen("logs"))
-
-    def on_notes_arrived(self, message: messages.NotesArrived) -> None:
-        view = self.console_state.notes.setdefault(message.run_id, NotesView())
-        view.take(clean_text(message.notes.text), message.at, message.saved, message.notes.conflicts)
-        if message.saved:
-            also = " together with what others wrote meanwhile" if message.notes.merged else ""
-            self.tell(f"The notes were saved{also}.")
-        if message.notes.conflicts:
-            self.tell("Others had changed the same lines; both versions stand in the notes.", "warning")
-        self.present()
-
-    def on_notes_failed(self, message: messages.NotesFailed) -> None:
-        view = self.console_state.notes.setdefault(message.run_id, NotesView())
-        if message.saving:
-            view.saving, view.not_saved = None, message.text
-            self.tell("The notes were not saved, and are kept here.", "error")
-        else:
-            view.problem = message.text
-        self.present()
-
-    def on_run_collected(self, message: messages.RunCollected) -> None:
-        self.compared.take(message.run_id, message.view, message.spec_toml, message.problem)
-        self.present()
-
-    def compare(self, run_ids: Sequence[str]) -> None:
-        """Lay these runs side by side."""
-        self.compared = Compared(tuple(run_ids))
-        self.session.collect(run_ids)
-        self.action_go("compare")
-
-    def on_launched(self, message: messages.Launched) -> None:
-        self.console_state.launching = ""
-        self.clear_notifications()  # what stood in the way is over, and would cover the run
-        if message.ack.get("already"):
-            self.tell(f"{message.run_id} had been {'resumed' if message.resumed else 'launched'} already.")
-        self.open_run(message.run_id)
-
-    def on_stopping(self, message: messages.Stopping) -> None:
-        when = "now" if message.mode == "now" else "after its next checkpoint"
-        self.tell(f"{message.run_id} stops {when}.")
-
-    def on_ask_again(self, message: messages.AskAgain) -> None:
-        self.tell(f"{message.what}: {message.text} It is asked again under the same name.", "warning")
-
-    def on_ask_failed(self, message: messages.AskFailed) -> None:
-        self.console_state.launching = ""
-        self.tell(f"{message.what}: {message.text}", "error")
-        self.present()
+    def desktop_note(self, text: str) -> None:
+        """As the terminal's, with the host's name where there are several."""
+        host = f"{self.here.name}: " if len(self.members) > 1 else ""
+        super().desktop_note(host + text)
 
     # --- going about
 
@@ -322,13 +239,14 @@ class ConsoleApp(ReadinessNews, App[None]):
             while len(self.screen_stack) > 1:
                 self.pop_screen()
             return
-        if not self.is_screen_installed(name):
+        known = self._screen_name(name)
+        if not self.is_screen_installed(known):
             screen_class = getattr(import_module(f"tui.screens.{name}"), LATER[name])
-            self.install_screen(screen_class(), name)
+            self.install_screen(screen_class(), known)
         if len(self.screen_stack) > 1:
-            self.switch_screen(name)
+            self.switch_screen(known)
         else:
-            self.push_screen(name)
+            self.push_screen(known)
 
     def action_step_back(self) -> None:
         """Out of a field that takes every key as text, or of what a screen has opened; from anywhere else to Overview."""
@@ -352,9 +270,11 @@ class ConsoleApp(ReadinessNews, App[None]):
         self.tell(f"Theme {self.theme}; settings.toml keeps one for good.")
 
     def action_hold(self) -> None:
-        """Stop asking the container, or go on."""
-        self.session.hold(not self.session.held)
-        self.console_state.held = self.session.held
+        """Stop asking the containers, or go on."""
+        held = not self.session.held
+        for member in self.members.values():
+            member.session.hold(held)
+            member.console.held = held
         self.present()
 
     def action_copy(self) -> None:
@@ -365,6 +285,9 @@ class ConsoleApp(ReadinessNews, App[None]):
 
     def may_change(self) -> bool:
         """Whether anything may be changed from here; says so where not."""
+        if self.replay_of:
+            self.tell(f"This is a {self.replay_of}; nothing can be changed in it.", "warning")
+            return False
         if self.settings.read_only:
             self.tell("This console is read-only (--read-only, or read_only in settings.toml); nothing was changed.", "warning")
         return not self.settings.read_only
@@ -373,7 +296,12 @@ class ConsoleApp(ReadinessNews, App[None]):
         """Show this run and follow it."""
         if not self.is_running:
             return
-        self.console_state.watch(run_id)
+        if self.console_state.open_run is None or self.console_state.open_run.run_id != run_id:
+            self.keep_picture(self.here)
+            self.here.kept = NOT_KEPT
+        self.show_kept(self.console_state.watch(run_id))
+        if not self.in_front:
+            return  # it is shown, and followed, when its host comes to the front
         self.session.follow(run_id)
         while len(self.screen_stack) > 1 and not isinstance(self.screen, ConsoleScreen):
             self.pop_screen()
@@ -394,12 +322,25 @@ class ConsoleApp(ReadinessNews, App[None]):
 
     def ask_once(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None:
         """Open a dialog, unless one is open."""
-        if isinstance(self.screen, ConsoleScreen):
+        if not self.in_front:
+            self._ask_later(screen, then)
+        elif isinstance(self.screen, ConsoleScreen):
             self.push_screen(screen, then)
 
     def ask_over(self, screen: Screen[Any], then: Callable[[Any], None]) -> None:
         """Open a dialog that must be answered, over whatever is open."""
-        self.push_screen(screen, then)
+        if self.in_front:
+            self.push_screen(screen, then)
+        else:
+            self._ask_later(screen, then)
+
+    def _ask_later(self, screen: Screen[Any], then: Callable[[Any], None] | None) -> None:
+        """A key that is meant for one host must not answer a question about another: it waits until its host is in front."""
+        self.here.waiting.append((screen, then))
+        self.tell(
+            f"{self.here.name} has a question; it is asked when that host is in front ({key_of('everywhere', 'hosts')}).",
+            "warning",
+        )
 
     def action_reconnect(self) -> None:
         self.session.reconnect()
@@ -425,7 +366,7 @@ class ConsoleApp(ReadinessNews, App[None]):
 
     def action_leave(self) -> None:
         note = "Runs go on in the container; reopen the console to find them."
-        if any(view.changed for view in self.console_state.notes.values()):
+        if any(view.changed for member in self.members.values() for view in member.console.notes.values()):
             note = "Notes that were written here are NOT saved (7, then Ctrl+s). " + note
         choices = [Choice("leave", "q", "Quit", default=True), Choice("", "escape", "Stay")]
         self.ask_once(Confirm("Quit", [], choices, note), lambda answer: self.exit() if answer else None)
@@ -442,11 +383,17 @@ class ConsoleApp(ReadinessNews, App[None]):
 
     # --- runs
 
+    def compare(self, run_ids: Sequence[str]) -> None:
+        """Lay these runs side by side."""
+        self.compared = Compared(tuple(run_ids))
+        self.session.collect(run_ids)
+        self.action_go("compare")
+
     def choose(self, field: str, value: str) -> None:
         """A field of the Launch form changed."""
         if field == "machine" and value != self.choices.machine:
-            self._machine_chosen = True
-        self.choices = replace(self.choices, **{field: value})
+            self.here.machine_chosen = True
+        self.choices = self.choices.with_field(field, value)
 
     def action_pilot(self) -> None:
         self.launching.pilot()

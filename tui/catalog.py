@@ -1,5 +1,5 @@
-"""The runs that this console has seen and the last readiness reports, per host, in SQLite: so that both can be shown before
-the host answers, and after it is gone.
+"""The runs that this console has seen with their pictures, and the last readiness reports, per host, in SQLite: so that they
+can be shown before the host answers, and after it is gone.
 
 The file is a cache of what containers said; it can be thrown away. A damaged one is set aside, never repaired in place.
 """
@@ -35,10 +35,21 @@ MIGRATIONS = (
         PRIMARY KEY (host, workspace, spec_hash)
     );
     """,
+    """
+    CREATE TABLE IF NOT EXISTS pictures (
+        host TEXT NOT NULL, workspace TEXT NOT NULL, run_id TEXT NOT NULL,
+        picture BLOB NOT NULL, kept_at REAL NOT NULL,
+        PRIMARY KEY (host, workspace, run_id)
+    );
+    """,
 )
 """What each version of the file added; ``user_version`` counts those that it has."""
 REPORTS_KEPT = 50
 """Reports kept for a host; the oldest go first."""
+PICTURES_BYTES = 64 << 20
+"""Of all pictures of runs together; the oldest go first."""
+KEPT_S = 365 * 86400.0
+"""Runs and pictures that nobody has seen for longer go."""
 
 
 class NewerCatalog(sqlite3.DatabaseError):
@@ -97,6 +108,7 @@ class Catalog:
             _migrate(db)
             db.execute("SELECT count(*) FROM runs").fetchone()
             db.execute("SELECT count(*) FROM reports").fetchone()
+            db.execute("SELECT count(*) FROM pictures").fetchone()
         except sqlite3.Error:
             db.close()
             raise
@@ -166,6 +178,39 @@ class Catalog:
         except (AttributeError, TypeError, ValueError):  # written by another version; the host says it anew
             return None
         return None
+
+    def save_picture(self, host: str, workspace: str, run_id: str, picture: bytes, at: float) -> None:
+        """Keep the picture of a run as of ``at``; what is too old or too much goes."""
+        try:
+            self._db.execute("INSERT OR REPLACE INTO pictures VALUES (?, ?, ?, ?, ?)", (host, workspace, run_id, picture, at))
+            self._db.execute("DELETE FROM pictures WHERE kept_at < ?", (at - KEPT_S,))
+            self._db.execute("DELETE FROM runs WHERE seen_at < ?", (at - KEPT_S,))
+            self._db.execute(
+                "DELETE FROM pictures WHERE rowid IN (SELECT rowid FROM (SELECT rowid, sum(length(picture)) "
+                "OVER (ORDER BY kept_at DESC, rowid DESC) AS size FROM pictures) WHERE size > ?)",
+                (PICTURES_BYTES,),
+            )
+        except sqlite3.Error as error:
+            self.problem = f"The picture of {run_id} cannot be kept in {self.path} ({error}); the host still has the run."
+
+    def picture(self, host: str, workspace: str, run_id: str) -> tuple[bytes, float] | None:
+        """The picture of a run and as of when it is; None where there is none."""
+        try:
+            row = self._db.execute(
+                "SELECT picture, kept_at FROM pictures WHERE host = ? AND workspace = ? AND run_id = ?",
+                (host, workspace, run_id),
+            ).fetchone()
+        except sqlite3.Error:
+            return None  # told where the runs are read
+        return (bytes(row[0]), float(row[1])) if row else None
+
+    def hosts(self) -> list[str]:
+        """The hosts that somebody looked at from here, the last one first."""
+        try:
+            rows = self._db.execute("SELECT host FROM looks GROUP BY host ORDER BY max(at) DESC LIMIT 50").fetchall()
+        except sqlite3.Error:
+            return []  # told where the runs are read
+        return [str(host) for (host,) in rows]
 
     def look(self, host: str, workspace: str, at: float) -> None:
         """Somebody looked at this workspace, the last time ``at``."""

@@ -1,8 +1,9 @@
 """The command line ``eagle3-tui``: the console, and the same things without a screen.
 
-    eagle3-tui HOST                 open the console on a host (what one would give ssh)
+    eagle3-tui [HOST …]             open the console on one host or several (what one would give ssh); without one, choose
+    eagle3-tui --all                the same on every host that the ssh_config names
     eagle3-tui --local              the same on this machine
-    eagle3-tui check|launch|resume|runs|watch|stop|support HOST …
+    eagle3-tui check|shakedown|launch|resume|fork|runs|watch|stop|support HOST …
 
 Importing this loads neither Textual nor an SSH library; each command loads what it needs.
 """
@@ -21,7 +22,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    no_args_is_help=True,
     help="A console for training and watching EAGLE-3 draft models. Without a command it opens on HOST, or on this machine "
     "with --local. Exit codes: 0 fine, 1 a check or a run failed, 2 wrong usage, 3 unreachable, 4 refused.",
 )
@@ -46,7 +46,6 @@ LEAST_COLUMNS, LEAST_ROWS = 40, 12
 """The smallest picture in which a screen can be told."""
 
 ELSEWHERE = {
-    "fork": "press 3 in the console, change a field and launch; it is a new run",
     "spec": "press 3 in the console to see what a launch would do, or use `eagle3 spec` in the container",
     "status": "use `eagle3-tui watch`, or `eagle3 status` in the container",
     "ls": "use `eagle3-tui runs`, or `eagle3 ls` in the container",
@@ -70,21 +69,78 @@ def place(words: Sequence[str] | None, local: bool, more: Sequence[str] = ()) ->
     return host, rest
 
 
-@app.command("open", help="Open the console (the default).")
+@app.command("open", help="Open the console (the default), on one host or several; without one, choose on a screen.")
 def open_console(
-    words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    words: Annotated[list[str] | None, typer.Argument(help="hosts, as for ssh", metavar="[HOST]...", show_default=False)] = None,
+    all_hosts: Annotated[bool, typer.Option("--all", help="every host that the ssh_config names")] = False,
+    local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
     run: Annotated[str, typer.Option(help="open this run at once")] = "",
     theme: Annotated[str, typer.Option(help="calm, paper (light), contrast or safe (for the colour-blind)")] = "",
     ascii: Annotated[bool, typer.Option("--ascii", help="only ASCII on the screen")] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="look, and change nothing")] = False,
+    reduced_motion: Annotated[bool, typer.Option("--reduced-motion", help="nothing moves or blinks")] = False,
 ) -> None:  # fmt: skip
     from tui.launchpad import open_console as start
 
-    host, _ = place(words, local)
     if theme and theme not in THEMES:
         raise Usage(f"There is no theme '{theme}'; --theme takes {', '.join(THEMES)}.")
-    options = {"theme": theme, "ascii": ascii, "read_only": read_only}
-    raise typer.Exit(start(host, local=local, workspace=workspace, python=python or None, run_id=run, options=options))
+    options = {"theme": theme, "ascii": ascii, "read_only": read_only, "reduced_motion": reduced_motion}
+    hosts = hosts_of(words, local, all_hosts)
+    raise typer.Exit(start(hosts, local=local, workspace=workspace, python=python or None, run_id=run, options=options))
+
+
+def hosts_of(words: Sequence[str] | None, local: bool, all_hosts: bool) -> list[str]:
+    """The hosts to open, each once; none: choose. Raises Usage."""
+    hosts = list(dict.fromkeys(words or []))
+    if local and (hosts or all_hosts):
+        raise Usage("With --local no HOST is given; H in the console opens others beside it.")
+    if not all_hosts:
+        return hosts
+    from remote.config import host_names
+    from remote.settings import Settings
+
+    named = host_names(Settings())
+    if not named and not hosts:
+        raise Usage("The ssh_config names no host (patterns do not count); name one.")
+    return list(dict.fromkeys([*hosts, *named]))
+
+
+@app.command(help="Open the console and record what it receives into a file, for `replay`: a demonstration, a bug report.")
+def record(
+    words: Annotated[list[str] | None, typer.Argument(help="hosts, as for ssh", metavar="[HOST]...", show_default=False)] = None,
+    to: Annotated[str, typer.Option(help="file to write; it must not exist yet")] = "",
+    local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    run: Annotated[str, typer.Option(help="open this run at once")] = "",
+) -> None:  # fmt: skip
+    from tui.launchpad import open_console as start
+
+    if not to:
+        raise Usage("Say which file to write: eagle3-tui record HOST --to FILE.")
+    if Path(to).exists():
+        raise Usage(f"{to} exists already; name a new file.")
+    if not Path(to).absolute().parent.is_dir():
+        raise Usage(f"The folder {Path(to).parent} for the recording does not exist.")
+    hosts = hosts_of(words, local, False)
+    if not hosts and not local:
+        raise Usage("Say which HOST to record, as you would for ssh, or --local for this machine.")
+    raise typer.Exit(
+        start(hosts, local=local, workspace=workspace, python=python or None, run_id=run, record_to=Path(to).absolute())
+    )
+
+
+@app.command(help="Open the console on a recording: no connection, nothing can be changed, ages by the recording's clock.")
+def replay(
+    file: Annotated[Path, typer.Argument(help="what `record` or the key W wrote", show_default=False)],
+    speed: Annotated[float, typer.Option(help="times as fast as it happened", min=0.1, max=1000)] = 1.0,
+    run: Annotated[str, typer.Option(help="open this run at once")] = "",
+    theme: Annotated[str, typer.Option(help="calm, paper (light), contrast or safe (for the colour-blind)")] = "",
+    ascii: Annotated[bool, typer.Option("--ascii", help="only ASCII on the screen")] = False,
+) -> None:
+    from tui.launchpad import replay as start
+
+    if theme and theme not in THEMES:
+        raise Usage(f"There is no theme '{theme}'; --theme takes {', '.join(THEMES)}.")
+    raise typer.Exit(start(file, speed, run_id=run, options={"theme": theme, "ascii": ascii}))
 
 
 @app.command(help="Whether a run can be started there: every check with its evidence and what to do. Exit code 1 where not.")
@@ -130,6 +186,26 @@ def launch(
     raise typer.Exit(oneshot.go(oneshot.Place(host, local, workspace, python or None), json, oneshot.launch, wanted))
 
 
+@app.command(
+    help="Run a spec's full shape there for some minutes: one save, kill, resume, served draft. Exit code 1 where it fails."
+)
+def shakedown(
+    words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    size: Annotated[str, typer.Option(help="smoke, pilot or full")] = "pilot",
+    target: Annotated[str, typer.Option(help="the model to train a draft for; the first preset where left out")] = "",
+    machine: Annotated[str, typer.Option(help="machine preset; by what the host has where left out")] = "",
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="field=value, such as train.max_steps=200")] = None,
+    run_id: Annotated[str, typer.Option("--id", help="join this shakedown, or name it; begins with 'shakedown-'")] = "",
+    json: Json = False,
+) -> None:  # fmt: skip
+    from tui import check_command, oneshot, shakedown_command
+
+    host, _ = place(words, local)
+    judged = check_command.Judged(size, target, machine, tuple(overrides or ()))
+    where = oneshot.Place(host, local, workspace, python or None)
+    raise typer.Exit(oneshot.go(where, json, shakedown_command.shakedown, judged, run_id))
+
+
 @app.command(help="Go on with a run that was stopped, failed or was lost; finished stages are kept.")
 def resume(
     words: RunWords = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
@@ -144,6 +220,32 @@ def resume(
     where = oneshot.Place(host, local, workspace, python or None)
     values = secret_values(secret)
     raise typer.Exit(oneshot.go(where, json, oneshot.resume, rest[0], values, questions.secret_value(), watch))
+
+
+@app.command(
+    help="Start a new run from a stage or a checkpoint of another, with other numbers; its files are linked, not copied."
+)
+def fork(
+    words: RunWords = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    origin: Annotated[str, typer.Option("--from", help="a stage, or train@STEP; left out: all that still holds")] = "",
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="field=value, such as train.max_steps=300")] = None,
+    new_id: Annotated[str, typer.Option("--id", help="id of the new run; asking again under it starts no second")] = "",
+    secret: Secrets = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what is taken over, and what runs again and why")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="watch it to its end")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="fork although the host is not ready")] = False,
+    json: Json = False,
+) -> None:  # fmt: skip
+    from tui import fork_command, oneshot, questions
+
+    host, rest = place(words, local, ["RUN_ID"])
+    if not rest:
+        raise Usage("Say which run to fork; `runs` lists them.")
+    wanted = fork_command.Wanted(
+        rest[0], origin, tuple(overrides or ()), new_id, dry_run, anyway, watch, secrets=secret_values(secret)
+    )
+    where = oneshot.Place(host, local, workspace, python or None)
+    raise typer.Exit(oneshot.go(where, json, fork_command.fork, wanted, questions.secret_value()))
 
 
 @app.command(help="Write a redacted bundle about a run, for a bug report: records, ends of logs, facts of the host.")
@@ -261,7 +363,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if words and words[0] in ELSEWHERE:
             raise Usage(f"There is no command '{words[0]}' here: {ELSEWHERE[words[0]]}.")
-        if words and words[0] not in commands and words[0] not in {"--help", "-h"}:
+        if not words and not sys.stdin.isatty():
+            words = ["--help"]
+        if not words or (words[0] not in commands and words[0] not in {"--help", "-h"}):
             words.insert(0, "open")
         app(args=words, prog_name="eagle3-tui")
     except Usage as error:

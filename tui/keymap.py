@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -31,12 +33,17 @@ KEYS: tuple[Key, ...] = (
     Key("e", "export", "Export", "write the screen to an SVG file, and its data beside it", footer=False),
     Key("y", "copy", "Copy", "copy what is in front (Readiness: as Markdown) to the terminal's clipboard", footer=False),
     Key("T", "theme", "Theme", "the next theme: calm, paper (light), contrast, safe (colour-blind)", footer=False),
+    Key("H", "hosts", "Hosts", "choose the host that everything is about, or open one more", footer=False),
+    Key("ctrl+n", "next_host", "Next host", "the next host of this console", footer=False),
+    Key("W", "record", "Record", "record what the console receives into a file, or end the recording", footer=False),
     Key("ctrl+k", "hold", "Hold", "ask the container for no news, or go on", footer=False),
     Key("ctrl+r", "reconnect", "Reconnect", "connect again now", footer=False),
     Key("escape", "step_back", "Back", "out of a field, where every key is text; then back to Overview", footer=False),
     Key("ctrl+z", "suspend_process", "Suspend", "back to the shell for a while (fg returns); runs go on", footer=False),
     Key("q", "leave", "Quit", "leave the console; runs go on"),
     Key("enter", "open_run", "Open", "open the run under the cursor", "overview"),
+    Key("space", "fold", "Fold", "fold or open the group of the host in front", "overview", False),
+    Key("F", "fold_all", "Fold all", "fold or open the groups of all hosts", "overview", False),
     Key("enter", "open_run", "Open", "open the run under the cursor", "runs"),
     Key("enter", "open", "Open", "fold or open a group; read a check in full", "readiness", footer=False),
     Key("left", "fold", "Fold", "fold the group", "readiness", footer=False),
@@ -69,11 +76,28 @@ KEYS: tuple[Key, ...] = (
     Key("right_square_bracket", "look('cursor_on')", "Cursor", "read the values one column on", "compare", False),
     Key("c", "look('no_cursor')", "No cursor", "put the cursor away", "compare", False),
     Key("ctrl+l", "launch", "Launch", "launch what the form says, after one confirmation", "launch"),
+    Key(
+        "m,slash", "more", "More", "all fields, searched by words of their name or help; the picked one joins the form", "launch"
+    ),
+    Key(
+        "Y",
+        "copy_there",
+        "Copy there",
+        "copy the same as a command for a shell in the container (y: for this machine)",
+        "launch",
+        False,
+    ),
+    Key("down", "move(1)", "Down", "the next field", "launch", False),
+    Key("up", "move(-1)", "Up", "the field before", "launch", False),
+    Key("pagedown", "page(1)", "Page down", "a page of what it will do", "launch", False),
+    Key("pageup", "page(-1)", "Page up", "a page back", "launch", False),
     Key("s", "stop", "Stop", "stop the run: now, or after the next checkpoint", "run"),
     Key("r", "resume", "Resume", "go on with a stopped, failed or lost run", "run"),
+    Key("f", "fork", "Fork", "a new run from a stage or a checkpoint of this one, with other numbers", "run"),
+    Key("n", "note", "Note", "add one line to the run's notes", "run", False),
     Key("z", "zoom", "Zoom", "show all, only the plots, only the log", "run"),
-    Key("plus,equals_sign", "look('in')", "Zoom in", "plots: half as much, around the cursor or the end", "run", False),
-    Key("minus", "look('out')", "Zoom out", "plots: twice as much", "run", False),
+    Key("plus,equals_sign,up", "look('in')", "Zoom in", "plots: half as much, around the cursor or the end", "run", False),
+    Key("minus,down", "look('out')", "Zoom out", "plots: twice as much", "run", False),
     Key("less_than_sign", "look('back')", "Back", "plots: earlier", "run", False),
     Key("greater_than_sign", "look('on')", "On", "plots: later; at the end they follow again", "run", False),
     Key("0", "look('all')", "All", "plots: everything", "run", False),
@@ -83,10 +107,17 @@ KEYS: tuple[Key, ...] = (
     Key("o", "look('smooth')", "Smooth", "plots: smoother; the raw line stays, faint", "run", False),
     Key("k", "look('clip')", "Clip", "plots: outliers do not stretch the axis", "run", False),
     Key("b", "look('blocks')", "Blocks", "plots: braille dots or blocks", "run", False),
-    Key("left_square_bracket", "look('cursor_back')", "Cursor", "plots: read the values one column before", "run", False),
-    Key("right_square_bracket", "look('cursor_on')", "Cursor", "plots: read the values one column on", "run", False),
+    Key(
+        "left_square_bracket,left",
+        "look('cursor_back')",
+        "Cursor",
+        "plots: read the values a column back; arrows work once a plot has the focus (Tab)",
+        "run",
+        False,
+    ),
+    Key("right_square_bracket,right", "look('cursor_on')", "Cursor", "plots: read the values one column on", "run", False),
     Key("c", "look('no_cursor')", "No cursor", "plots: put the cursor away", "run", False),
-    Key("m", "other_figure(1)", "Figure", "right plot: length, learning rate, gradient norm, tokens/s …", "run"),
+    Key("m", "other_figure(1)", "Figure", "right plot: length, learning rate, gradient norm, tokens/s, GPU, disk …", "run"),
     Key("M", "other_figure(-1)", "Figure", "right plot: the figure before", "run", False),
     Key("slash", "search", "Search", "search the whole log for a pattern", "logs"),
     Key("n", "next_match(True)", "Next", "the next match", "logs", footer=False),
@@ -121,13 +152,53 @@ class RebindError(ValueError):
     """Keys cannot be changed as asked; the message is one sentence."""
 
 
+_MODIFIED = re.compile(r"(?:(?:ctrl|shift|alt)\+)+(?=.)")
+_NAMES = {
+    "solidus": "slash", "reverse_solidus": "backslash", "commercial_at": "at", "hyphen_minus": "minus", "plus_sign": "plus",
+    "low_line": "underscore",
+}  # fmt: skip
+"""Where Textual's name of a character is not Unicode's."""
+_SPECIAL = frozenset({
+    "up", "down", "left", "right", "home", "end", "pageup", "pagedown", "insert", "delete", "backspace", "enter", "escape",
+    "tab", "space", *(f"f{number}" for number in range(1, 25)),
+})  # fmt: skip
+
+
+def _name_of(character: str) -> str:
+    if character.isalnum():
+        return character
+    name = unicodedata.name(character, "").lower().replace("-", "_").replace(" ", "_")
+    return _NAMES.get(name, name)
+
+
+_CHARACTERS = frozenset(_name_of(chr(code)) for code in range(33, 127))
+
+
+def spelled(keys: str) -> str:
+    """Keys as a person writes them ("?", "ctrl+x, F5") as Textual spells them. Raises RebindError for what is no key."""
+    found = []
+    for word in keys.replace(",,", ",comma").split(",") if keys != "," else ["comma"]:
+        word = word.strip()
+        modified = _MODIFIED.match(word)
+        front, key = (modified.group(), word[modified.end() :]) if modified else ("", word)
+        if len(key) == 1 and key.isprintable() and key != " ":
+            key = _name_of(key)
+        elif key.lower() in _SPECIAL:
+            key = key.lower()
+        elif key not in _CHARACTERS:
+            raise RebindError(f"There is no key '{word}'; write one like x, ?, F5, ctrl+x, pageup or question_mark.")
+        found.append(front + key)
+    return ",".join(found)
+
+
 def rebound(table: tuple[Key, ...], wanted: Mapping[str, str]) -> tuple[Key, ...]:
     """The table with other keys: ``wanted`` maps "place.action" ("run.stop", "everywhere.pilot") to keys, several with commas.
-    Raises RebindError for a name that is none, and where a key would mean two things on one screen."""
+    Raises RebindError for a name or a key that is none, and where a key would mean two things on one screen."""
     named = {f"{key.where}.{key.action}": key for key in table}
     if unknown := sorted(set(wanted) - set(named)):
         raise RebindError(f"There is no key to change called '{unknown[0]}'; names are like run.stop or everywhere.pilot.")
-    made = tuple(replace(key, keys=wanted.get(f"{key.where}.{key.action}", key.keys)) for key in table)
+    asked = {name: spelled(keys) for name, keys in wanted.items()}
+    made = tuple(replace(key, keys=asked.get(f"{key.where}.{key.action}", key.keys)) for key in table)
     for where in {key.where for key in made}:
         taken: dict[str, Key] = {}
         for key in made:

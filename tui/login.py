@@ -13,16 +13,20 @@ from tui.screens.confirm import Choice, Confirm
 
 
 def login_questions(app: App[Any]) -> Ask:
-    """The callbacks for the connection, which ask on the screen of ``app``."""
+    """The callbacks for the connections, which ask on the screen of ``app``: one question after another, so that what is
+    typed for one host is never taken for another's."""
+    one_at_a_time = asyncio.Lock()
 
     async def host_key(question: HostKeyQuestion) -> bool:
         rows = [("Host", question.host), ("Key", question.key_type), ("Fingerprint", question.fingerprint)]
         buttons = [Choice("trust", "y", "Trust it"), Choice("", "escape", "Refuse", default=True)]
         note = "Nobody has vouched for this key yet. Compare the fingerprint with what the host's owner says."
-        return bool(await _answer(app, Confirm("A host that is not known yet", rows, buttons, note)))
+        async with one_at_a_time:
+            return bool(await _answer(app, Confirm("A host that is not known yet", rows, buttons, note)))
 
     async def secret(question: SecretQuestion) -> str | None:
-        return await ask_secret(app, question)
+        async with one_at_a_time:
+            return await ask_secret(app, question)
 
     return Ask(host_key=host_key, secret=secret)
 

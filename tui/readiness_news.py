@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tui import messages
-
-if TYPE_CHECKING:
-    from tui.checking import Checking
-    from tui.launching import Launching
-    from tui.mending import Mending
-    from tui.state import Console
+from tui.fleet import Fleet
 
 
-class ReadinessNews:
+class ReadinessNews(Fleet):
     """A part of `tui.app.ConsoleApp`."""
-
-    checking: Checking
-    launching: Launching
-    mending: Mending
-    console_state: Console
 
     def tell(self, text: str, severity: str = "information") -> None:
         raise NotImplementedError

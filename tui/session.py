@@ -20,6 +20,7 @@ from eagle3.core.spec import RunSpec
 from remote.ask import Ask, SecretQuestion
 from remote.errors import ContainerError, LinkError, NoPython
 from tui import messages
+from tui.forking import Fork
 from tui.formats import one_line
 from tui.ports import Connect, ContainerPort, LinkView, StopMode
 from tui.readiness_calls import ReadinessCalls, sentence
@@ -31,6 +32,7 @@ FOLLOW_S = 1.0
 """Seconds between two reads of the open run."""
 FOLLOW_LATE_S = 3.0
 """A followed run brings the probes along; only where one is so late is it asked for alone."""
+FOLLOWING = "Following the run"
 RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 LAUNCH_TRIES = 20
 CLOSE_LIMIT_S = 4.0
@@ -57,6 +59,7 @@ class Session(ReadinessCalls):
         self._poll_s, self._actor, self._preload = poll_s, actor, preload
         self.workspace = workspace
         self.read_only = read_only
+        self.read_only_words = "this console is read-only; nothing was changed."
         self._go = asyncio.Event()
         self._go.set()
         self._container: ContainerPort | None = None
@@ -104,7 +107,19 @@ class Session(ReadinessCalls):
 
     def follow(self, run_id: str) -> None:
         """Follow this run, and no other."""
-        self._spawn("Following the run", self._follow(run_id))
+        self._spawn(FOLLOWING, self._follow(run_id))
+
+    def unfollow(self) -> None:
+        """Follow no run: nobody looks at it at the moment."""
+        if task := self._tasks.get(FOLLOWING):
+            task.cancel()
+
+    def pace(self, poll_s: float) -> None:
+        """Seconds between two probes from now on; a shorter pace begins with one."""
+        sooner, self._poll_s = poll_s < self._poll_s, poll_s
+        if sooner:
+            self._probe_due = 0.0
+            self._wake.set()
 
     def launch(
         self, spec: RunSpec, run_id: str, secrets: Mapping[str, str] | None = None, *, report: dict[str, Any] | None = None
@@ -113,6 +128,21 @@ class Session(ReadinessCalls):
         so a broken link is waited out and asked again. ``secrets`` go into the worker's environment."""
         self._secrets[run_id] = dict(secrets or {})
         self._change("Launching", self._launch(spec, run_id, False, report))
+
+    def ask_forkable(self, run_id: str) -> None:
+        """Ask what there is of a run to fork from."""
+        self._spawn("Looking what can be forked", self._forkable(run_id))
+
+    def fork(
+        self, fork: Fork, new_id: str, secrets: Mapping[str, str] | None = None, *, report: dict[str, Any] | None = None
+    ) -> None:
+        """Make the run ``new_id`` out of what another one has, then launch it; asking again is harmless, as with `launch`."""
+        self._secrets[new_id] = dict(secrets or {})
+        self._change("Launching", self._launch(fork.spec, new_id, False, report, fork))
+
+    def add_note(self, run_id: str, line: str) -> None:
+        """Add one line to the notes of a run, or of the workspace with ""."""
+        self._change(f"Adding a note to {run_id or 'the workspace'}", self._add_note(run_id, line))
 
     def resume(self, run_id: str) -> None:
         """Go on with a run under the spec that it was started with."""
@@ -158,6 +188,18 @@ class Session(ReadinessCalls):
         """Ask what happened in the last ``ago_s`` seconds, by the container's clock."""
         self._spawn("Looking back", self._since(ago_s, container_now))
 
+    def aside(self, what: str, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+        """Do ``work`` in a thread, and ``then`` here with what it gave."""
+
+        async def done() -> None:
+            then(await asyncio.to_thread(work))
+
+        self._spawn(what, done())
+
+    def secret_values(self) -> list[str]:
+        """The secrets of runs that were launched or resumed from here."""
+        return [value for known in self._secrets.values() for value in known.values()]
+
     async def close(self) -> None:
         """End every task and the connection; runs go on."""
         tasks = list(self._tasks.values())
@@ -176,7 +218,7 @@ class Session(ReadinessCalls):
         """As `_spawn`, for what changes something: never done by a console that may only look."""
         if self.read_only:
             work.close()
-            self._post(messages.AskFailed(what, "this console is read-only; nothing was changed."))
+            self._post(messages.AskFailed(what, self.read_only_words))
         else:
             self._spawn(what, work)
 
@@ -355,11 +397,31 @@ class Session(ReadinessCalls):
             else:
                 self._post(messages.RunCollected(run_id, view, spec_toml))
 
-    async def _launch(self, spec: RunSpec, run_id: str, resume: bool, report: dict[str, Any] | None = None) -> None:
+    async def _forkable(self, run_id: str) -> None:
+        container = await self._ready()
+        try:
+            self._post(messages.ForkableArrived(run_id, await container.forkable(run_id)))
+        except (LinkError, ContainerError) as error:
+            self._post(messages.ForkableArrived(run_id, None, sentence(error)))
+
+    async def _add_note(self, run_id: str, line: str) -> None:
+        container = await self._ready()
+        try:
+            await container.add_note(line, run_id)
+        except (LinkError, ContainerError) as error:
+            self._post(messages.AskFailed("Adding the note", f"{sentence(error)} It was: {line}"))
+        else:
+            self._post(messages.Asked(run_id, "The note is in NOTES.md."))
+
+    async def _launch(
+        self, spec: RunSpec, run_id: str, resume: bool, report: dict[str, Any] | None = None, fork: Fork | None = None
+    ) -> None:
         container = await self._ready()
         what = f"{'Resuming' if resume else 'Launching'} {run_id}"
         for tries in range(LAUNCH_TRIES):
             try:
+                if fork is not None:
+                    await container.fork(fork.parent, run_id, spec, fork.plan, self._actor)
                 secrets = self._secrets.get(run_id, {})
                 ack = await container.launch(spec, run_id, self._actor, resume=resume, report=report, secret_env=secrets)
             except LinkError as error:

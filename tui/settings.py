@@ -46,6 +46,7 @@ class AlertSettings(Section):
 class Settings(Section):
     theme: ThemeName = Field("calm", description="calm (dark), paper (light), contrast, safe (for the colour-blind)")
     ascii: bool = Field(False, description="only ASCII on the screen")
+    reduced_motion: bool = Field(False, description="nothing moves or blinks, and ages go on every 5 s instead of every second")
     read_only: bool = Field(False, description="look, and change nothing: no launch, stop, resume, remedy or save")
     poll_s: Annotated[float, Field(ge=0.5, le=600)] = Field(5.0, description="seconds between two looks at the machine")
     keys: dict[str, str] = Field(default_factory=dict, description='other keys: "run.stop" = "x", by place and action')

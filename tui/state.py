@@ -16,7 +16,8 @@ from eagle3.core.readiness.report import Report
 from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Progress, Result, RunSummary
 from tui.formats import clean_line
 from tui.history import History
-from tui.plotting.series import Metrics
+from tui.keeping import Kept
+from tui.plotting.rows import Metrics
 from tui.ports import BacklogView, LinkView, RunNewsView, ThinnedView
 from tui.reading import Reading
 
@@ -108,6 +109,8 @@ class RunView:
     """How much of all rows has been read on demand, 0 to 1; None where nobody asked for them."""
     log_skipped_bytes: int = 0
     """Bytes of the log before its first line here that stayed in the container."""
+    kept_at: float | None = None
+    """As of when the rows are that the catalogue kept; None once the container itself has told them."""
     heard: bool = False
     """Whether the run itself was read, not only its line in the list."""
     at: float | None = None
@@ -128,7 +131,7 @@ class RunView:
 
     def take(self, news: RunNewsView, at: float, fresh: bool = False) -> None:
         """Add what one poll brought, received ``at``. ``fresh``: every file is read from its beginning again."""
-        self.at, self.problem, self.heard = at, "", True
+        self.at, self.problem, self.heard, self.kept_at = at, "", True, None
         if fresh or "metrics.jsonl" in news.reset:
             self.metrics.clear()
         if fresh or "events.jsonl" in news.reset:
@@ -151,6 +154,15 @@ class RunView:
         if news.summary.state in LIVE_STATES:
             # A resumed run: the verdict of an earlier attempt is no longer its verdict.
             self.result = news.result
+
+    def take_kept(self, kept: Kept, at: float) -> None:
+        """The picture that the catalogue kept, as of ``at``: for a container that has not answered yet, or never will."""
+        if self.heard:
+            return
+        self.kept_at = at
+        self.metrics.take(kept.rows)
+        self.events.extend(kept.events)
+        self.result = kept.result
 
     def take_rows(self, piece: BacklogView, first: bool) -> None:
         """A piece of all the rows; the last one makes the picture whole."""
@@ -210,7 +222,11 @@ class Console:
     link: LinkState = field(default_factory=LinkState)
     probe: Known[Probe | None] = field(default_factory=lambda: Known(None))
     history: History = field(default_factory=History)
+    workspace: str = ""
+    """Of which workspace the last probe told, as it was asked for."""
     runs: dict[str, Known[RunSummary]] = field(default_factory=dict)
+    gone: dict[str, Known[RunSummary]] = field(default_factory=dict)
+    """Runs that were here once and are no longer: another container under the same name, or a folder that was removed."""
     runs_known: bool = False
     """Whether the host has said which runs there are; not so where only a shell could be asked."""
     open_run: RunView | None = None
@@ -242,7 +258,9 @@ class Console:
 
     def take_runs(self, runs: Iterable[RunSummary], at: float) -> None:
         self.runs_known = True
+        before = self.gone | self.runs
         self.runs = {run.run_id: Known(run, at) for run in runs}
+        self.gone = {run_id: known for run_id, known in before.items() if run_id not in self.runs}
 
     def remember(self, runs: Iterable[tuple[RunSummary, float]]) -> None:
         """Runs from the catalog, for before the first answer; each with when it was last seen."""
@@ -257,7 +275,7 @@ class Console:
         """The view of ``run_id``; a new one where another run was open."""
         if self.open_run is None or self.open_run.run_id != run_id:
             self.open_run = RunView(run_id)
-            if known := self.runs.get(run_id):
+            if known := self.runs.get(run_id) or self.gone.get(run_id):
                 self.open_run.summary, self.open_run.at = known.value, known.at
                 self.open_run.progress = known.value.progress
         return self.open_run

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, List
 
-from eagle3.runner import gpu, host, rundir, state, vllm, watchers
+from eagle3.runner import gpu, host, proctable, rates, rundir, state, vllm, watchers
 from eagle3.runner.errors import VerbError, from_os_error
 
 
@@ -34,6 +34,21 @@ def _described(run_dir: Path, now: float) -> Dict[str, Any]:
         }
 
 
+def cards() -> Dict[str, Any]:
+    """The GPUs, each process on them with its short ``name`` and the run (``run_id``) whose marker it bears. A process that is
+    not in this container's table (NVML may tell pids of the host) stays a number."""
+    report = gpu.report()
+    known: Dict[int, Dict[str, str]] = {}
+    for card in report["gpus"]:
+        for process in card.get("processes") or []:
+            pid = process["pid"]
+            if pid not in known:
+                run_id = proctable.environment(pid).get("EAGLE3_RUN_ID", "") if proctable.is_ours(pid) else ""
+                known[pid] = {key: value for key, value in (("name", proctable.short_name(pid)), ("run_id", run_id)) if value}
+            process.update(known[pid])
+    return report
+
+
 def probe(workspace: str, paths: Iterable[str] = (), urls: Iterable[str] = ()) -> Dict[str, Any]:
     """The shape of ``core.records.Probe``. Its parts are asked at the same time; none can hold up the others for long."""
     place = str(rundir.workspace_path(workspace))
@@ -48,8 +63,8 @@ def probe(workspace: str, paths: Iterable[str] = (), urls: Iterable[str] = ()) -
         return {"runs": runs, "servers": vllm.servers(live, urls)}
 
     # The GPUs take longest, so they are asked first.
-    cards, disks, found = host.in_parallel(
-        [gpu.report, lambda: {"found": host.disks([place, *paths, *shared])}, runs_and_servers], 2 * gpu.DEADLINE_S + 1
+    found_cards, disks, found = host.in_parallel(
+        [cards, lambda: {"found": host.disks([place, *paths, *shared])}, runs_and_servers], 2 * gpu.DEADLINE_S + 1
     )
     if found is None:
         raise VerbError("busy", f"{place} did not answer in time.", "Its disk may hang; ask again, or look there by hand.")
@@ -60,9 +75,11 @@ def probe(workspace: str, paths: Iterable[str] = (), urls: Iterable[str] = ()) -
     return {
         "now": time.time(),
         "host": host.facts(),
-        "gpu": cards or {"status": "unknown", "text": "The GPUs did not answer in time.", "source": "", "driver": "", "gpus": []},
+        "gpu": found_cards
+        or {"status": "unknown", "text": "The GPUs did not answer in time.", "source": "", "driver": "", "gpus": []},
         "disks": (disks or {"found": []})["found"],
         "vllm": found["servers"],
         "runs": found["runs"],
+        "rates": rates.measured(workspace),
         "watchers": watchers.watchers(workspace, time.time()),
     }

@@ -118,11 +118,15 @@ def name(pid: int) -> str:
     arguments = redact.command(command_line(pid))
     if arguments:
         return " ".join(arguments)[:120]
-    found = PROC / str(pid) / "comm"
+    return short_name(pid) or "?"
+
+
+def short_name(pid: int) -> str:
+    """The kernel's name of a process, at most 15 characters; empty where it is not in this process table."""
     try:
-        return found.read_text(encoding="utf-8", errors="replace").strip()
+        return (PROC / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
-        return "?"
+        return ""
 
 
 def end_all(

@@ -212,3 +212,25 @@ async def test_a_locked_key_where_nobody_can_be_asked_is_a_refused_login_with_a_
         await Container(sshd.url, settings=settings).open()
     assert caught.value.kind == "refused"
     assert "ssh-add" in caught.value.text
+
+
+def test_the_hosts_that_an_ssh_config_names_are_listed_in_its_order_without_patterns(tmp_path: Path) -> None:
+    from remote.config import host_names
+    from remote.settings import Settings
+
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "b.conf").write_text("Host from-b\n  User ann\n")
+    (tmp_path / "conf.d" / "a.conf").write_text("host from-a from-a2 # not-this\n")
+    (tmp_path / "config").write_text(
+        "Include conf.d/*.conf nowhere.conf\n"
+        "# Host commented\n"
+        "Host *.internal gpu-1 !gpu-2 gpu-?\n  HostName 10.0.0.1\n"
+        'Host=gpu-3\nHOST "gpu-4" gpu-1\n'
+        'Host "never closed\n'
+        "Match host gpu-9 exec true\n  User bob\n"
+        "Include config\n"  # a circle
+        "Host *\n  Compression no\n"
+    )
+    named = host_names(Settings(ssh_config=tmp_path / "config"))
+    assert named == ["from-a", "from-a2", "from-b", "gpu-1", "gpu-3", "gpu-4"]
+    assert host_names(Settings(ssh_config=tmp_path / "none")) == []

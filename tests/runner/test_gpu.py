@@ -14,6 +14,7 @@ from eagle3.core.records import GpuReport
 from eagle3.runner import gpu, rundir
 from eagle3.runner.errors import VerbError
 from eagle3.runner.launch import launch
+from eagle3.runner.probe import cards
 from eagle3.runner.services import plan
 from tests.runner.support import RUNNER, Channel, old_python, shell, wait_for
 
@@ -118,6 +119,20 @@ def test_a_gpu_in_somebodys_hands_is_a_reason_not_to_start(tmp_path: Path, monke
     finally:
         holder.kill()
         holder.wait()
+
+
+def test_the_overview_tells_which_run_holds_a_card(
+    fake_nvml: Path, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid_file = tmp_path / "pid"
+    monkeypatch.setenv("FAKE_PID_FILE", str(pid_file))
+    launch(workspace, "pilot-1", "", shell(f"echo $$ > {pid_file}; exec sleep 600"))
+    wait_for(lambda: pid_file.exists() and pid_file.read_text().strip())
+    held = wait_for(lambda: [p for p in cards()["gpus"][0]["processes"] if p["pid"] == int(pid_file.read_text())])
+    assert (held[0]["run_id"], held[0]["name"]) == ("pilot-1", "sleep")
+    pid_file.write_text("999999999")  # a number of the host's: nobody here
+    strangers = wait_for(lambda: [p for p in cards()["gpus"][0]["processes"] if p["pid"] == 999999999])
+    assert not {"run_id", "name"} & set(strangers[0])
 
 
 def test_an_answer_asked_for_ahead_is_taken_once_and_only_while_it_is_fresh() -> None:

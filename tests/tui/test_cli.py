@@ -53,6 +53,12 @@ def test_the_first_picture_needs_no_ssh_library_and_no_plots() -> None:
         (["picture", "--local", "run", "out.svg", "--screen", "bogus"], "There is no screen 'bogus'"),
         (["picture", "--local", "run", "no-such-folder/out.svg"], "The folder no-such-folder for the picture does not exist."),
         (["resume", "box"], "Say which run to resume"),
+        (["--local", "box"], "With --local no HOST is given"),
+        (["record", "box"], "Say which file to write"),
+        (["record", "box", "--to", "/"], "/ exists already"),
+        (["record", "--to", "new-file"], "Say which HOST to record"),
+        (["record", "box", "--to", "no-such-folder/a"], "The folder no-such-folder for the recording does not exist."),
+        (["replay", "a", "--theme", "pink"], "There is no theme 'pink'"),
         (["support", "box"], "Say which run the report is about"),
         (
             ["support", "box", "run", "--out", "no-such-folder/a.tar.gz"],
@@ -74,8 +80,8 @@ def test_wrong_usage_is_one_sentence_and_ends_with_2(words: list[str], said: str
 def test_what_is_no_command_opens_the_console(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
-    def start(host: str, **options: Any) -> int:
-        calls.append((host, options["local"], options["workspace"]))
+    def start(hosts: list[str], **options: Any) -> int:
+        calls.append((hosts, options["local"], options["workspace"]))
         return 0
 
     monkeypatch.setattr("tui.launchpad.open_console", start)
@@ -83,7 +89,33 @@ def test_what_is_no_command_opens_the_console(words: list[str], monkeypatch: pyt
         cli.main(words)
     assert ended.value.code == 0
     local = "--local" in words
-    assert calls == [("" if local else "box", local, "/w" if "/w" in words else "~/eagle3")]
+    assert calls == [([] if local else ["box"], local, "/w" if "/w" in words else "~/eagle3")]
+
+
+def test_several_hosts_are_opened_once_each_and_all_are_those_of_the_ssh_config(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[list[str]] = []
+
+    def start(hosts: list[str], **options: Any) -> int:
+        calls.append(hosts)
+        return 0
+
+    monkeypatch.setattr("tui.launchpad.open_console", start)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text("Host gpu-1 gpu-*\nHost gpu-2\n")
+    for words in (["a", "b", "a"], ["--all"], ["gpu-2", "--all"]):
+        with pytest.raises(SystemExit):
+            cli.main(words)
+    assert calls[0] == ["a", "b"]
+    assert calls[1][:2] == ["gpu-1", "gpu-2"] and calls[2][:2] == ["gpu-2", "gpu-1"]
+
+
+def test_without_words_and_without_a_terminal_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([])
+    assert "A console for training and watching" in capsys.readouterr().out
 
 
 def test_the_console_without_a_terminal_says_what_to_use_instead(capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,9 +127,10 @@ async def test_the_palette_offers_the_table(make_app: MakeApp) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await until_seen(pilot, "no GPU")
         await pilot.press("ctrl+p")
-        await until_seen(pilot, "Pilot", "launch the pilot, after one confirmation")
+        await until_seen(pilot, "Export", "write the screen to an SVG file, and its data beside it")
         await pilot.press(*"pilot")
-        await until(pilot, lambda: "connect again now" not in seen(app), "the search")
+        await until_seen(pilot, "Pilot", "launch the pilot, after one confirmation")
+        await until(pilot, lambda: "write the screen to an SVG file" not in seen(app), "the search")
         await pilot.press("enter")
         await until_seen(pilot, "Launch the pilot?")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -61,6 +62,42 @@ def test_a_key_is_changed_in_the_one_table_and_never_means_two_things() -> None:
         keymap.rebound(keymap.KEYS, {"run.jump": "x"})
     with pytest.raises(keymap.RebindError, match="'q' would mean both"):
         keymap.rebound(keymap.KEYS, {"run.stop": "q"})
+
+
+@pytest.mark.parametrize(
+    ("written", "keys"),
+    [
+        ("x", "x"),
+        ("?", "question_mark"),
+        ("ctrl+x", "ctrl+x"),
+        ("F5", "f5"),
+        ("x, PageUp", "x,pageup"),
+        ("/", "slash"),
+        ("@", "at"),
+    ],
+)
+def test_keys_are_written_as_a_person_writes_them(written: str, keys: str) -> None:
+    assert keymap.spelled(written) == keys
+
+
+@pytest.mark.parametrize("written", ["", "x,", "ctrl+", "hyper+x", "foo", "\x1b", "ctrl+foo", "é" * 2])
+def test_what_is_no_key_is_one_sentence_and_the_default_keys_hold(written: str, tmp_path: Path) -> None:
+    path = settings_file(tmp_path, f'[keys]\n"run.stop" = {json.dumps(written)}\n')
+    before = keymap.KEYS
+    settings, problem = chosen(path, {})
+    assert "There is no key" in problem and "\n" not in problem
+    assert (settings, keymap.KEYS) == (Settings(), before)
+
+
+def test_help_shows_the_keys_that_hold(tmp_path: Path) -> None:
+    path = settings_file(tmp_path, '[keys]\n"run.stop" = "?"\n"everywhere.help" = "f1"\n')
+    code = (
+        "import sys, pathlib; from tui.launchpad import chosen; assert chosen(pathlib.Path(sys.argv[1]), {})[1] == ''; "
+        "from tui.screens.help import help_text; print(help_text('run').plain)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, check=True)
+    lines = done.stdout.splitlines()
+    assert any(line.split()[:2] == ["?", "stop"] for line in lines) and any(line.split()[:2] == ["f1", "these"] for line in lines)
 
 
 def test_no_key_means_two_things_on_one_screen() -> None:

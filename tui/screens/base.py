@@ -11,12 +11,16 @@ from textual.containers import Vertical
 from textual.screen import Screen
 from textual.widgets import Footer
 
-from tui.keymap import key_label, keys_of
+from tui.keymap import key_label, key_of, keys_of
 from tui.state import Console
 from tui.widgets.titlebar import TitleBar
 
 if TYPE_CHECKING:
     from tui.app import ConsoleApp
+
+
+TO_RUNS, TO_PILOT = key_of("everywhere", "go('runs')"), key_of("everywhere", "pilot")
+"""Keys as they are now: the screens are imported after the operator's own keys are settled."""
 
 
 def bindings_of(where: str) -> list[BindingType]:
@@ -94,6 +98,7 @@ class ConsoleScreen(Screen[None]):
     def _note(self) -> str:
         app = self.console_app
         words = [word for word, true in (("held", app.console_state.held), ("read-only", app.settings.read_only)) if true]
+        words += app.taping_words()
         return " · ".join(words)
 
     def refresh_known(self) -> None:
@@ -102,5 +107,5 @@ class ConsoleScreen(Screen[None]):
             return
         app = self.console_app
         now = app.clock()
-        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, self._note())
+        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, self._note(), len(app.members))
         self.present(app.console_state, now)

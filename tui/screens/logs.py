@@ -12,7 +12,7 @@ from eagle3.core.records import LogPage, LogSearch
 from tui import messages
 from tui.formats import age_label, bytes_label, clean_line, count_label
 from tui.reading import LogAsk, Reading
-from tui.screens.base import ConsoleScreen, bindings_of
+from tui.screens.base import TO_PILOT, TO_RUNS, ConsoleScreen, bindings_of
 from tui.state import Console
 from tui.themes.palette import ACCENT, BAD, MUTED, TEXT, WARN
 from tui.widgets.pager import LogPager
@@ -22,7 +22,7 @@ PROMPTS = {
     "search": ("Search", "a regular expression; small letters find capitals too"),
     "time": ("Go to", "10:05 · 10:05:30 · 2h (ago) · 2026-11-30 10:05"),
 }
-NOTHING = "No run is open.  Press 5 to choose one, or p to launch the pilot."
+NOTHING = f"No run is open.  Press {TO_RUNS} to choose one, or {TO_PILOT} to launch the pilot."
 POLL_S = 1.0
 QUESTIONS = ("search", "time")
 """What a person asks of a log; pages come by themselves."""

@@ -11,17 +11,22 @@ from textual.widgets import Static
 
 from eagle3.core.records import Probe
 from tui.formats import age_label, duration_label, fit, one_line
+from tui.keymap import key_of
 from tui.machine_words import host_words
 from tui.screens.base import bindings_of
 from tui.screens.runs_list import RunsListScreen
+from tui.standing import alerts_of, parts_of
 from tui.state import Console
 from tui.themes.palette import ACCENT, BAD, MUTED, WARN
 from tui.widgets.disks import DisksPanel
 from tui.widgets.gpus import GpusPanel
+from tui.widgets.hosts import Group, HostList, folds
 from tui.widgets.panel import caption
 from tui.widgets.runs_table import RunsTable
 from tui.widgets.vllm import VllmPanel
 
+ROOMY_ROWS = 34
+"""A screen of so many rows has room for a line of alerts; where it has not, the panels tell each by itself."""
 MIN_RUNS_ROWS = 5
 """Rows that the list of runs keeps on a small screen."""
 
@@ -30,7 +35,7 @@ def notice(console: Console, now: float) -> Text:
     """The one line under the title where something keeps the picture from being fresh; else nothing."""
     link = console.link
     if link.status == "refused":
-        return Text(f"✗ {link.reason or 'The host refused us.'} Ctrl+r tries again.", BAD)
+        return Text(f"✗ {link.reason or 'The host refused us.'} {key_of('everywhere', 'reconnect')} tries again.", BAD)
     if link.status == "down":
         lasted = duration_label(now - link.since)
         below = " What stands below is what was last known." if console.probe.at is not None or console.runs else ""
@@ -40,7 +45,7 @@ def notice(console: Console, now: float) -> Text:
     if link.status == "degraded":
         return Text(f"▲ {link.reason or 'The link is slow.'}", WARN)
     if console.since:
-        return Text(f"{console.since}  Esc dismisses.", ACCENT)
+        return Text(f"{console.since}  {key_of('everywhere', 'step_back')} dismisses.", ACCENT)
     if console.probe.at is None:
         return Text(
             "Connecting; nothing is known of this machine yet." if link.status == "connecting" else "Asking the machine…", MUTED
@@ -61,6 +66,12 @@ class OverviewScreen(RunsListScreen):
     HERE = "overview"
     BINDINGS = bindings_of("overview")
 
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chosen: dict[str, bool] = {}
+        """Groups that the operator folded (True) or opened (False)."""
+        self._folded: dict[str, bool] = {}
+
     def action_services(self) -> None:
         from tui.screens.servers import ServersScreen
 
@@ -68,6 +79,9 @@ class OverviewScreen(RunsListScreen):
         self.console_app.session.ask_services()
 
     def body(self) -> ComposeResult:
+        hosts = HostList(id="hosts")
+        hosts.display = False
+        yield hosts
         yield Static(id="notice")
         with Horizontal(id="machine"):
             yield GpusPanel(id="gpus")
@@ -75,14 +89,60 @@ class OverviewScreen(RunsListScreen):
         yield VllmPanel(id="vllm")
         yield self.runs_table()
 
+    def _hosts(self, now: float) -> int:
+        """Show the hosts where there are several; gives the rows that they take."""
+        app, hosts = self.console_app, self.query_one(HostList)
+        if len(app.members) < 2:
+            return 0
+        if not hosts.display:
+            hosts.display = True
+            hosts.focus()
+        opened = {name: 1 + len(parts_of(member.console, now)) for name, member in app.members.items()}
+        room = max(len(opened) + 2, (self.size.height - 2) // 2)
+        self._folded = folds(list(opened), self._chosen, opened, room)
+        hosts.show([Group(member.console, self._folded[name], member is app.front) for name, member in app.members.items()], now)
+        least = 2 + MIN_RUNS_ROWS + 5 + 3 + 1
+        rows = max(3, min(hosts.rows, max(room, self.size.height - least)))
+        if self.size.height < ROOMY_ROWS:
+            rows = min(rows, max(4, self.size.height - least))
+        hosts.styles.height = rows
+        return rows
+
+    def action_fold(self) -> None:
+        """The group of the host in front."""
+        self._fold(self.console_app.front.name)
+
+    def action_fold_all(self) -> None:
+        """All groups: open where any is folded."""
+        self._chosen = dict.fromkeys(self._folded, not any(self._folded.values()))
+        self.refresh_known()
+
+    def _fold(self, name: str) -> None:
+        self._chosen[name] = not self._folded.get(name, True)
+        self.refresh_known()
+
+    def on_host_list_folded(self, message: HostList.Folded) -> None:
+        message.stop()
+        self._fold(message.host)
+
+    def on_host_list_brought(self, message: HostList.Brought) -> None:
+        message.stop()
+        self.console_app.bring(message.host)
+
     def present(self, console: Console, now: float) -> None:
+        taken = self._hosts(now)
         probe = console.probe.value
         line = notice(console, now)
-        if not line.plain and probe is not None:
+        app = self.console_app
+        if app.replay_of and (not line.plain or (console.link.status in ("connecting", "up") and console.probe.at is None)):
+            line = Text(f"{app.replay_of[0].upper()}{app.replay_of[1:]}. {app.ended_words}", ACCENT)
+        elif not line.plain and probe is not None:
             others = also_here(probe, self.console_app.session.actor or getpass.getuser())
             room = self.size.width - 4 - (len(others) + 3 if others else 0)
             line = Text(fit(host_words(probe.host), room), MUTED)
             line.append(f" · {others}" if others else "", ACCENT)
+        if len(app.members) == 1 and self.size.height >= ROOMY_ROWS and (alerts := alerts_of(console, now)):
+            line = Text.assemble(line, "\n" if line.plain else "", (fit(f"▲ {'; '.join(alerts)}", self.size.width - 4), WARN))
         widget = self.query_one("#notice", Static)
         if widget.content != line:
             widget.update(line)
@@ -94,7 +154,7 @@ class OverviewScreen(RunsListScreen):
         vllm.show(probe.vllm if probe else None, console.history)
         for panel in (gpus, disks, vllm):
             panel.age(age, stale)
-        room = self.size.height - 3 - vllm.rows - MIN_RUNS_ROWS
+        room = self.size.height - 3 - vllm.rows - MIN_RUNS_ROWS - taken
         self.query_one("#machine").styles.height = max(5, min(max(gpus.rows, disks.rows), room))
         table = self.query_one(RunsTable)
         table.show(console, now)
@@ -105,7 +165,7 @@ class OverviewScreen(RunsListScreen):
 def runs_age(console: Console, now: float) -> str:
     """How many runs and how old the list is."""
     if not console.runs:
-        return "none yet · p launches the pilot" if console.runs_known else "not known yet"
+        return f"none yet · {key_of('everywhere', 'pilot')} launches the pilot" if console.runs_known else "not known yet"
     newest = max((known.at for known in console.runs.values() if known.at is not None), default=None)
     stale = "stale · " if console.stale(newest, now) else ""
     return f"{len(console.runs)} · {stale}{age_label(None if newest is None else now - newest)}"

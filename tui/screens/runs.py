@@ -53,11 +53,10 @@ class RunsScreen(RunsListScreen):
         if widget.content != line:
             widget.update(line)
         table = self.query_one(RunsTable)
-        rows = self._choice.of(list(console.runs.values()))
+        known = [*console.runs.values(), *console.gone.values()]
+        rows = self._choice.of(known)
         table.show(console, now, rows, frozenset(console.marked))
-        caption(
-            table, title=title(self._choice, len(rows), len(console.runs), len(console.marked)), subtitle=runs_age(console, now)
-        )
+        caption(table, title=title(self._choice, len(rows), len(known), len(console.marked)), subtitle=runs_age(console, now))
 
     def exports(self) -> dict[str, str]:
         """The runs that are shown, as CSV and as JSON."""

@@ -15,6 +15,18 @@ SOON_S = 48 * 3600.0
 """A disk that is full later than this, at the present rate, is no matter of today."""
 
 
+LEAST_RATE = 1 << 20
+"""Bytes an hour; what changes by less stands still."""
+
+
+def rate_words(disk: Disk, history: History | None) -> str:
+    """ "-1.2 GiB/h": how free space changes; empty where that is not known yet, and where it stands still."""
+    rate = history.disk_rate(disk) if history else None
+    if rate is None or abs(rate) * 3600 < LEAST_RATE:
+        return ""
+    return f"{'+' if rate > 0 else '-'}{bytes_label(abs(rate) * 3600)}/h"
+
+
 def filling_words(disk: Disk, history: History | None) -> str:
     """ "full in 3 h 20 min at -1.2 GiB/h" while a disk fills; empty where it does not."""
     full_in_s = history.full_in_s(disk) if history else None
@@ -31,6 +43,9 @@ def disk_lines(disk: Disk, width: int, name_width: int, history: History | None 
     warning = disk_warning(disk)
     free = share(disk.free_bytes, disk.total_bytes)
     amounts = f"{pair_label(disk.free_bytes, disk.total_bytes):>15}"
+    rate = rate_words(disk, history)
+    if rate and width - name_width - len(amounts) - len(rate) - 4 >= 8:
+        amounts += f"  {rate}"
     room = max(3, min(60, width - name_width - len(amounts) - 2))
     line = Text(f"{name:<{name_width}} ", TEXT)
     line.append_text(bar_text(bar(None if free is None else 1 - free, room), WARN if warning else ACCENT))
@@ -55,7 +70,7 @@ class DisksPanel(Panel):
 
     def show(self, disks: list[Disk] | None, history: History | None = None) -> None:
         self.disks, self.history = disks, history
-        self.changed((disks, [filling_words(disk, history) for disk in disks or []]))
+        self.changed((disks, [(filling_words(disk, history), rate_words(disk, history)) for disk in disks or []]))
 
     def draw(self, width: int) -> Text:
         return quiet("asking…") if self.disks is None else disks_text(self.disks, width, self.history)

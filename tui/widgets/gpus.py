@@ -7,6 +7,7 @@ from rich.text import Text
 from eagle3.core.records import Gpu, GpuReport
 from tui.formats import bar, bytes_label, clean_line, fit, pair_label, share
 from tui.history import History
+from tui.standing import holder_names
 from tui.themes.palette import ACCENT, MUTED, TEXT, WARN
 from tui.widgets.panel import Panel, bar_text, join, quiet
 
@@ -81,6 +82,8 @@ def gpu_text(report: GpuReport, width: int, history: History | None = None, *, r
         lines.append(gpu_line(gpu, width, history.spark(gpu.index, SPARK) if history else ""))
         if roomy:
             lines += holders(gpu, width)
+    if not roomy and (names := holder_names(report.gpus)):
+        lines.append(quiet(fit(f"held by {', '.join(names)}", width)))
     return join(lines)
 
 

@@ -92,6 +92,8 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200, link_prob
     since = view.age_of(run.ended_at or run.started_at or run.created_at, now)
     if since is not None:
         about.append(f"{'ended' if run.ended_at else 'started'} {age_label(since)}")
+    if run.actor:
+        about.append(f"launched by {clean_line(run.actor, 40)}")
     shown = ""
     for part in filter(None, about):
         longer = f"{shown} · {part}" if shown else f"  {part}"
@@ -129,9 +131,13 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200, link_prob
 def _last_words(view: RunView, now: float, stale: bool, link_problem: str) -> str:
     """Why what is shown may be old, or nothing."""
     if not view.ended and link_problem:
-        return f"▲ {link_problem}"
+        kept = "" if view.kept_at is None else f" The picture is as of {age_label(now - view.kept_at)}."
+        return f"▲ {link_problem}{kept}"
+    kept = "" if view.kept_at is None else f"as of {age_label(now - view.kept_at)}, kept by this console"
     if view.problem:
-        return f"▲ {view.problem}"
+        return f"▲ {view.problem}" + (f" The picture is {kept}." if kept else "")
+    if kept:
+        return f"▲ {kept}; the container has not answered yet"
     if stale and not view.ended:
         return f"▲ stale: last heard {age_label(None if view.at is None else now - view.at)}"
     return ""
@@ -147,8 +153,9 @@ class Headline(Widget):
     def show(self, view: RunView, now: float, stale: bool, link_problem: str) -> None:
         lines = headline(view, now, stale, self.content_size.width or 76, link_problem)
         if lines != self._lines:
-            self._lines = lines
-            self.refresh(layout=True)
+            before, self._lines = self._lines, lines
+            # The first line is one row; where only its age has changed nothing moves.
+            self.refresh(layout=[line.plain for line in before[1:]] != [line.plain for line in lines[1:]] or not before)
 
     def render(self) -> Text:
         return Text("\n").join(self._lines)

@@ -109,6 +109,8 @@ class RunsTable(DataTable[Text]):
         rows = console.runs_by_age() if rows is None else rows
         order = [known.value.run_id for known in rows]
         drawn = {known.value.run_id: cells(known, now, console.stale(known.at, now)) for known in rows}
+        for run_id in console.gone.keys() & drawn.keys():
+            drawn[run_id]["State"] = Text("– gone", MUTED)
         for run_id in marked & drawn.keys():
             drawn[run_id]["Run"] = Text(f"▪ {drawn[run_id]['Run'].plain}", ACCENT)
         if order != self._order:

@@ -23,12 +23,18 @@ TABS = (
     ("7", "notes", "Notes"),
 )
 
+HOST_COLUMNS = 16
+"""Columns that a host's name keeps among several."""
+
 
 def tabs_for(here: str, room: int) -> list[tuple[str, str, str]]:
-    """(key, screen, label and the gap after it) for ``room`` columns: wide gaps, narrow ones, or only the label of this
-    screen whole."""
-    for cut, gap in ((False, "  "), (False, " "), (True, " ")):
-        found = [(key, name, f" {label[:4] if cut and name != here and key != '1' else label}{gap}") for key, name, label in TABS]
+    """(key, screen, label and the gap after it) for ``room`` columns: wide gaps, narrow ones, only the label of this
+    screen whole, or it alone."""
+    for letters, gap in ((20, "  "), (20, " "), (4, " "), (0, " ")):
+        found = []
+        for key, name, label in TABS:
+            words = label if name == here or (key == "1" and letters) else label[:letters]
+            found.append((key, name, f" {words}{gap}" if words else gap))
         if sum(len(key) + len(label) for key, _, label in found) <= room:
             break
     return found
@@ -58,15 +64,16 @@ class TitleBar(Widget):
         self._here = here
         self._host = ""
         self._words = ""
+        self._among = 1
         self._colour = MUTED
 
-    def show(self, host: str, link: LinkState, note: str = "") -> None:
-        """``note`` is what holds for the whole console ("held", "read-only")."""
+    def show(self, host: str, link: LinkState, note: str = "", among: int = 1) -> None:
+        """``note`` is what holds for the whole console ("held", "read-only"); the host is one of ``among``."""
         words, colour = link_words(link), LINK_COLOURS.get(link.status, MUTED)
         if note:
             words, colour = f"{note} · {words}", WARN
-        if (host, words, colour) != (self._host, self._words, self._colour):
-            self._host, self._words, self._colour = host, words, colour
+        if (host, words, colour, among) != (self._host, self._words, self._colour, self._among):
+            self._host, self._words, self._colour, self._among = host, words, colour, among
             self.refresh()
 
     def render(self) -> Text:
@@ -94,4 +101,6 @@ class TitleBar(Widget):
             column -= len(key) + len(label)
 
     def _tabs(self) -> list[tuple[str, str, str]]:
-        return tabs_for(self._here, self.content_size.width - len(self._words))
+        """Where there are several hosts, the name of the one in front is worth more than the labels of other screens."""
+        kept = min(len(self._host), HOST_COLUMNS) + 3 if self._among > 1 else 0
+        return tabs_for(self._here, self.content_size.width - len(self._words) - kept)
