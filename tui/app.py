@@ -6,6 +6,7 @@ Nothing here waits for the wire, and the first picture is drawn before anything 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ from tui.state import Console
 from tui.taping import Taping
 from tui.terminal import TerminalApp
 from tui.themes.palette import PALETTES
+from tui.tidying import Tidy
 
 LATER = {
     "readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen",
@@ -94,6 +96,7 @@ class ConsoleApp(News, Taping, TerminalApp):
         self.first_run = run_id
         self._terminal_is_there = terminal_is_there
         self._presented = 0.0
+        self._tidy = Tidy(time.monotonic())
         self._poll_s, self._actor, self._preload = poll_s, actor, preload
         self.workspace, self.helper_python = workspace, worker_python
         self._dial, self._hosts = dial, hosts
@@ -125,8 +128,8 @@ class ConsoleApp(News, Taping, TerminalApp):
             tell=lambda text: self.tell(text, "warning"),
         )  # fmt: skip
         self.members[name] = member = Member(
-            name, Console(name, poll_s=self._poll_s), session, caller, self
-        )
+            name, Console(name, poll_s=self._poll_s), session, caller, self,
+        )  # fmt: skip
         return member
 
     # --- life
@@ -165,6 +168,11 @@ class ConsoleApp(News, Taping, TerminalApp):
                     self.catalog.look(member.name, member.session.workspace, member.console.probe.at)
             self.catalog.close()
 
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.InputEvent):
+            self._tidy.key(time.monotonic())
+        await super().on_event(event)
+
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """With reduced motion no cursor blinks."""
         if self.settings.reduced_motion and isinstance(event.widget, (Input, TextArea)):
@@ -176,6 +184,8 @@ class ConsoleApp(News, Taping, TerminalApp):
             self.exit(return_code=1)
             return
         self.fit_the_terminal()
+        if self._tidy.due(time.monotonic()):
+            gc.collect()
         for member in self.members.values():
             link = member.console.link
             if link.status == "up":

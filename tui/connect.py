@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from importlib import import_module
 from typing import cast
@@ -10,6 +9,7 @@ from typing import cast
 from eagle3.core.records import MetricRow, Probe, RunSummary
 from remote.ask import Ask
 from tui.ports import Connect, ContainerPort, OnLink
+from tui.tidying import keep_loaded
 
 FIRST = ("remote.connection", "tui.plan")
 REST = (
@@ -35,13 +35,6 @@ def preload_rest() -> None:
 
     RunSpec.model_rebuild()
     keep_loaded()
-
-
-def keep_loaded() -> None:
-    """Leave what is loaded by now out of the collector's walks: it stays until the end, and one walk over it holds up the
-    screen and the keys for 60 ms and more."""
-    gc.freeze()
-    gc.enable()
 
 
 def connector(host: str, *, local: bool, python: str | None = None) -> Connect:

@@ -77,7 +77,7 @@ def for_gpus(choices: Choices, names: Sequence[str]) -> Choices:
 
 @cache
 def _machine(kind: str, gpu_names: tuple[str, ...] = ()) -> str:
-    """The machine preset of a kind whose GPUs have the names seen; where none has, the first one of the kind. Every probe asks."""
+    """The machine preset of a kind whose GPUs have the names seen; where none has, the first of the kind. Every probe asks."""
     fitting = {name: presets.load("machine", name) for name in presets.names("machine")}
     fitting = {name: table for name, table in fitting.items() if table.get("kind") == kind}
     named = [

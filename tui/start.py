@@ -33,7 +33,7 @@ def main() -> None:
 
         parse()
         return
-    # Nothing that is loaded until the first picture is garbage; `tui.connect` switches collecting on again.
+    # Nothing that is loaded until the first picture is garbage; `tui.tidying` switches collecting on again.
     gc.disable()
     # Nobody's validation has plugins here, and to look for them reads the metadata of every package that is installed.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
