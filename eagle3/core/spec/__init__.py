@@ -46,7 +46,6 @@ __all__ = [
 ]
 
 
-
 class RunSpec(Section):
     """A run, whole: what is trained for what, on which machine, with which numbers."""
 
