@@ -15,6 +15,7 @@ from benchmarks.options import Options
 
 PARTS = {
     "link": "benchmarks.link.measure",
+    "console": "benchmarks.console.measure",
     "pilot": "benchmarks.pipeline.pilot",
     "extraction": "benchmarks.pipeline.extraction",
     "training": "benchmarks.pipeline.training",

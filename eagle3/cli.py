@@ -40,8 +40,10 @@ from eagle3.commands.control import checkpoint, pause
 from eagle3.commands.control import request as request_of
 from eagle3.commands.following import secrets_of, start
 from eagle3.commands.fork import fork
+from eagle3.commands.importing import import_states
 from eagle3.commands.prefetch import prefetch
 from eagle3.commands.prune import prune
+from eagle3.commands.shakedown import shakedown
 from eagle3.core.estimate import break_even_lines, estimate
 from eagle3.core.launching import new_run_id
 from eagle3.core.presets import SpecError
@@ -53,8 +55,9 @@ HELP = "Start, stop and read runs on this machine. Exit codes: 0 fine, 1 a run f
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=HELP)
 app.add_typer(spec_commands.app, name="spec")
-for command in (fork, pause, checkpoint, prune, prefetch, breakeven):
+for command in (fork, pause, checkpoint, prune, prefetch, breakeven, shakedown):
     app.command()(command)
+app.command("import")(import_states)
 
 
 @app.command()

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eagle3.core.estimate import IMPORT_S, compare, estimate, refusal
+from eagle3.core.estimate import IMPORT_S, Estimate, compare, estimate, refusal
 from eagle3.core.rates import break_even_name
 from eagle3.core.spec import RunSpec
 from eagle3.measured import rates_of, remember
-from eagle3.runner import rundir
+from eagle3.runner import rundir, state
+from eagle3.targets import model_dir
 
 FILE = "estimate.json"
 
@@ -50,6 +51,14 @@ def no_room(spec: RunSpec, place: Path) -> str:
     return refusal(left, shutil.disk_usage(there).free, spec.disk_floor_bytes)
 
 
+def here(found: Estimate) -> Estimate:
+    """The estimate with the paths of this machine, and without the needs that are met already."""
+    placed = [
+        replace(need, path=str(model_dir(need.path)), unless=need.unless and str(model_dir(need.unless))) for need in found.needs
+    ]
+    return replace(found, needs=[need for need in placed if not (need.unless and Path(need.unless).exists())])
+
+
 def write(run_dir: Path, spec: RunSpec) -> None:
     """Put the estimate down, once: what is said after the work must not change what is compared with it."""
     path = run_dir / FILE
@@ -68,45 +77,66 @@ def outcome(run_dir: Path, records: Mapping[str, Any]) -> dict[str, Any]:
         record = records.get(stage) or {}
         figures = record.get("figures") or {}
         # A training that went on from a checkpoint took only a part of its time in this attempt.
-        if record and not record.get("forked_from") and figures.get("resumed_from") is None:
+        if record and not taken_over(record) and figures.get("resumed_from") is None:
             actual[stage] = {"seconds": float(record["seconds"]), "bytes": float(size), **_tokens(stage, figures)}
     return compare(found, actual) if found else {}
 
 
 def learn(run_dir: Path, spec: RunSpec, records: Mapping[str, Any]) -> dict[str, float]:
     """Write the rates that this run has measured to the workspace, and return them."""
-    own = {stage: record for stage, record in records.items() if record and not record.get("forked_from")}
+    found, tokens = measured(run_dir, spec, records)
+    if found:
+        remember(run_dir.parent.parent, spec, run_dir.name, found, tokens=tokens)
+    return found
+
+
+def measured(run_dir: Path, spec: RunSpec, records: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
+    """The rates that a run has measured, by the names of ``core.rates``, and over how many tokens each."""
+    own = {stage: record for stage, record in records.items() if record and not taken_over(record)}
     figures = {stage: record["figures"] for stage, record in own.items()}
-    found: dict[str, Any] = {
-        "server_start_s": figures.get("regenerate", {}).get("server_start_s"),
-        "generate_tok_s": figures.get("regenerate", {}).get("tok_s"),
-        "plain_tok_s": figures.get("regenerate", {}).get("tok_s_no_draft"),
-        "extract_tok_s": figures.get("extract", {}).get("tok_s"),
-    }
+    answers, states = figures.get("regenerate", {}), figures.get("extract", {})
     served = figures.get("evaluate", {}).get("served", {})
-    # A speed that others have spoilt is no rate to plan with.
-    if served.get("other_cpu", 0.0) < NOISY:
-        found["draft_tok_s"] = served.get("tok_s")
+    found: dict[str, tuple[Any, Any]] = {
+        "server_start_s": (answers.get("server_start_s"), None),
+        "generate_tok_s": (answers.get("tok_s"), answers.get("answer_tokens")),
+        "plain_tok_s": (answers.get("tok_s_no_draft"), served.get("tokens_no_draft")),
+        "extract_tok_s": (states.get("tok_s"), states.get("tokens")),
+        "train_tok_s": _training_rate(run_dir, spec, own.get("train") or {}),
+        "draft_tok_s": (served.get("tok_s"), served.get("tokens")),
+    }
+    # A speed that others have spoilt is no rate to plan with. It is measured twice, before the extraction and after the training.
+    early, late = (served.get(name, 0.0) >= NOISY for name in ("other_cpu_no_draft", "other_cpu"))
+    spoilt = {"generate_tok_s": early, "plain_tok_s": early, "draft_tok_s": late, "extract_tok_s": early and late}
+    spoilt |= {"train_tok_s": early and late, "server_start_s": early}
     for point in figures.get("evaluate", {}).get("curve", []):
-        if point["other_cpu"] < NOISY:
-            found[break_even_name(spec, point["concurrency"])] = point["break_even_len"]
-    train = own.get("train", {})
-    # A resumed training's seconds are those of its last attempt alone.
-    if train and train["figures"].get("resumed_from") is None and train["seconds"] > IMPORT_S:
-        found["train_tok_s"] = spec.train.max_steps * spec.train.pack_tokens * spec.packs_per_step / (train["seconds"] - IMPORT_S)
-    measured = {name: float(value) for name, value in found.items() if value}
-    if measured:
-        steps = spec.train.max_steps * spec.train.pack_tokens * spec.packs_per_step
-        over = {
-            "generate_tok_s": figures.get("regenerate", {}).get("answer_tokens"),
-            "extract_tok_s": figures.get("extract", {}).get("tokens"),
-            "plain_tok_s": served.get("tokens_no_draft"),
-            "draft_tok_s": served.get("tokens"),
-            "train_tok_s": steps,
-        }
-        tokens = {name: float(count) for name, count in over.items() if count}
-        remember(run_dir.parent.parent, spec, run_dir.name, measured, tokens=tokens)
-    return measured
+        name = break_even_name(spec, point["concurrency"])
+        found[name], spoilt[name] = (point["break_even_len"], None), point["other_cpu"] >= NOISY
+    known = {name: (value, count) for name, (value, count) in found.items() if value and not spoilt.get(name)}
+    rates = {name: float(value) for name, (value, _) in known.items()}
+    return rates, {name: float(count) for name, (_, count) in known.items() if count}
+
+
+def _training_rate(run_dir: Path, spec: RunSpec, record: Mapping[str, Any]) -> tuple[float | None, float]:
+    """Tokens/s of packs, and over how many tokens."""
+    if not record:
+        return None, 0.0
+    step_tokens = spec.train.pack_tokens * spec.packs_per_step
+    if record["figures"].get("resumed_from") is None:
+        tokens = float(spec.train.max_steps * step_tokens)
+        return (tokens / (record["seconds"] - IMPORT_S) if record["seconds"] > IMPORT_S else None), tokens
+    # The stage's seconds are those of its last attempt, whose steps tell when they ended.
+    times = [
+        float(row["t"])
+        for row in state.tail_rows(run_dir / "metrics.jsonl")
+        if row.get("stage") == "train" and row.get("split") == "train" and row.get("attempt") == record["attempt"]
+    ]
+    tokens = float((len(times) - 1) * step_tokens)
+    return (tokens / (times[-1] - times[0]) if len(times) > 1 and times[-1] > times[0] else None), max(0.0, tokens)
+
+
+def taken_over(record: Mapping[str, Any]) -> bool:
+    """Whether the stage was finished by another run, so that its seconds are none of this one's."""
+    return bool(record.get("forked_from") or record.get("imported_from"))
 
 
 def note_line(found: Mapping[str, Any]) -> str:

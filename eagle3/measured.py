@@ -7,19 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from eagle3.core.rates import key
+from eagle3.core.rates import key, known
 from eagle3.core.spec import RunSpec
 from eagle3.runner import rundir
-
-FILE = "rates.json"
+from eagle3.runner.rates import FILE, measured
 
 
 def rates_of(workspace: Path, spec: RunSpec) -> dict[str, Any]:
     """What the workspace knows of this machine and target: rate → ``{"value", "tokens", "run", "t"}``; empty where nothing is
     known."""
-    known = rundir.read_object(workspace / FILE).get("rates", {})
-    found = known.get(key(spec), {}) if isinstance(known, dict) else {}
-    return found if isinstance(found, dict) else {}
+    return dict(known(measured(workspace), spec))
 
 
 KEEP_FACTOR = 4
@@ -30,12 +27,12 @@ def remember(
     workspace: Path,
     spec: RunSpec,
     run_id: str,
-    measured: Mapping[str, float],
+    found: Mapping[str, float],
     *,
     tokens: Mapping[str, float] | None = None,
     now: float | None = None,
 ) -> None:
-    """Write down what a run has measured. ``measured``: name of the rate (``core.rates``) → figure; ``tokens``: over how many.
+    """Write down what a run has measured. ``found``: name of the rate (``core.rates``) → figure; ``tokens``: over how many.
 
     The latest one counts, unless an earlier one was measured over more than KEEP_FACTOR times the tokens. Two runs that end in
     the same moment may lose one another's row; the next run writes it again.
@@ -46,7 +43,7 @@ def remember(
     rates = rates if isinstance(rates, dict) else {}
     entry = rates.get(key(spec))
     entry = entry if isinstance(entry, dict) else {}
-    for name, value in measured.items():
+    for name, value in found.items():
         count = round((tokens or {}).get(name, 0))
         before = entry.get(name)
         if isinstance(before, dict) and int(before.get("tokens") or 0) > KEEP_FACTOR * count:

@@ -30,7 +30,7 @@ from eagle3.core.wording import duration_label
 from eagle3.failures import explain, read_spec
 from eagle3.journal import Journal
 from eagle3.rows import read_whole_rows
-from eagle3.runner import notes, rundir
+from eagle3.runner import notes, pruned, rundir
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.stages.hold import Hold
 from eagle3.targets import TargetError, fetch, model_dir
@@ -92,6 +92,9 @@ def work(run_dir: Path) -> int:
             forecast.write(run_dir, spec)
         for stage in STAGES:
             run_stage(ctx, stage, importlib.import_module(f"eagle3.stages.{stage}"))
+            if stage == "extract" and spec.extract.world > 1:
+                tell_share(ctx)
+                return EXIT_FINISHED
         finish(ctx, started)
     except Stopped:
         journal.event(
@@ -114,6 +117,16 @@ def tell_lineage(ctx: StageContext) -> None:
         taken = ", ".join(lineage.get("stages", [])) or "nothing whole"
         changed = ", ".join(lineage.get("changed", [])) or "no field"
         ctx.journal.event("forked", f"Forked from {ctx.spec.forked_from}: takes over {taken}; changes {changed}.")
+
+
+def tell_share(ctx: StageContext) -> None:
+    """A run that extracts a share of the samples ends with it: a draft is trained on all of them."""
+    extract = ctx.spec.extract
+    ctx.journal.event(
+        "finished",
+        f"Share {extract.rank} of {extract.world} is extracted ({ctx.figures['extract']['samples']} samples). "
+        "When the other shares are, `eagle3 import RUN RUN … --id NEW` joins them into a run that trains.",
+    )
 
 
 def bring_target(ctx: StageContext) -> None:
@@ -184,6 +197,8 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
 
 def whence(record: dict[str, Any]) -> str:
     """Who finished a stage: an earlier attempt, or the run that this one was forked from."""
+    if record.get("imported_from"):
+        return "the import"
     parent = record.get("forked_from")
     return f"the run {parent}" if parent else f"attempt {record['attempt']}"
 
@@ -191,11 +206,13 @@ def whence(record: dict[str, Any]) -> str:
 def inputs_hash(ctx: StageContext, name: str, module: ModuleType) -> str:
     """What the stage's result depends on: its part of the spec and what the stages before it left."""
     spec_part: Callable[[RunSpec], dict[str, Any]] = module.spec_part
+    # What a stage reads besides, such as the samples that were put aside; mostly nothing.
+    besides: Callable[[StageContext], dict[str, Any]] = getattr(module, "besides", lambda ctx: {})
     upstream = {}
     for before in UPSTREAM[name]:
         record = rundir.read_json(ctx.run_dir / "stages" / f"{before}.json") or {}
         upstream[before] = {path: entry["sha256"] for path, entry in record.get("outputs", {}).items()}
-    return hash_of({"stage": name, "spec": spec_part(ctx.spec), "upstream": upstream})
+    return hash_of({"stage": name, "spec": spec_part(ctx.spec), "upstream": upstream} | besides(ctx))
 
 
 def stale(ctx: StageContext, found: Any, inputs: str, module: ModuleType) -> str:
@@ -208,6 +225,8 @@ def stale(ctx: StageContext, found: Any, inputs: str, module: ModuleType) -> str
         return "what it was made from has changed"
     now = outputs(ctx.run_dir, module.OUTPUTS, ctx.check_stop)
     for path, entry in record.outputs.items():
+        if path not in now and pruned.on_purpose(ctx.run_dir, path):
+            continue
         if path not in now:
             return "its record is of another version" if (ctx.run_dir / path).is_file() else f"{path} is gone"
         if now[path]["sha256"] != entry["sha256"]:

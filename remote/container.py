@@ -236,10 +236,7 @@ class Container(RunActions):
         ``report`` is the readiness report that the run was started under; ``secret_env`` goes into the worker's
         environment and nowhere else. The spec's workspace is this container's.
         """
-        # Where the package lies there is known only once the helper has answered.
-        await self._keeper.channel(LAUNCH_LIMIT_S)
-        spec = spec.model_copy(update={"workspace": self.workspace})
-        request = launch_request(spec, default_python=self.python, pythonpath=self._line.site)
+        spec, request = await self._launch_request(spec)
         args: dict[str, Any] = {
             "workspace": self.workspace,
             "run_id": run_id,
@@ -256,6 +253,13 @@ class Container(RunActions):
             summary = await self.summary(run_id)
             args["attempt"] = summary.attempt + (summary.state in ENDED_STATES)
         return (await self._call("launch", args, LAUNCH_LIMIT_S)).result
+
+    async def _launch_request(self, spec: RunSpec) -> tuple[RunSpec, dict[str, Any]]:
+        """The spec as this container's, and what its runner needs of it."""
+        # Where the package lies there is known only once the helper has answered.
+        await self._keeper.channel(LAUNCH_LIMIT_S)
+        spec = spec.model_copy(update={"workspace": self.workspace})
+        return spec, launch_request(spec, default_python=self.python, pythonpath=self._line.site)
 
     async def summary(self, run_id: str) -> RunSummary:
         """One run's state at this moment. Raises ContainerError(not_found)."""

@@ -7,29 +7,61 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from eagle3.core.records import Services, Since
+from eagle3.core.lineage import ForkPlan
+from eagle3.core.records import Forkable, NotesText, Services, Since
+from eagle3.core.spec import RunSpec
 from remote.channel import Reply
 from remote.errors import ContainerError
 
 ACTION_LIMIT_S = 45.0
-R = TypeVar("R", Since, Services)
+FORK_LIMIT_S = 150.0
+R = TypeVar("R", Since, Services, Forkable, NotesText)
 
 
 class RunActions:
     """Mixed into `remote.container.Container`. Every call is safe to repeat; raises LinkError, ContainerError."""
 
     workspace: str
+    python: str
 
     async def _call(self, verb: str, args: dict[str, Any], limit_s: float) -> Reply:
+        raise NotImplementedError
+
+    async def _launch_request(self, spec: RunSpec) -> tuple[RunSpec, dict[str, Any]]:
         raise NotImplementedError
 
     async def control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"], actor: str = "") -> dict[str, Any]:
         """Hold a run that works, let it go on, or have it save now: ``{"state","stage","already",…}``."""
         return (await self._asked("control", run_id, actor, action=action)).result
 
+    async def shakedown(self, spec: RunSpec, run_id: str, actor: str = "") -> dict[str, Any]:
+        """Start the shakedown of a run as a job there, once for an id: ``{"check_id","already"}``. `Container.follow_job` tells
+        what it says, the report last."""
+        more = {"spec": spec.model_dump(mode="json", exclude_none=True), "python": self.python}
+        return (await self._asked("shakedown", run_id, actor, **more)).result
+
     async def dump(self, run_id: str, actor: str = "") -> dict[str, Any]:
         """Have every process of the run that can write its stacks into its log: which did and which could not."""
         return (await self._asked("dump", run_id, actor)).result
+
+    async def forkable(self, run_id: str) -> Forkable:
+        """What there is of a run to fork from: finished stages, checkpoints, its spec."""
+        reply = await self._call("forkable", {"workspace": self.workspace, "run_id": run_id}, ACTION_LIMIT_S)
+        return self._record(Forkable, reply.result, "forkable")
+
+    async def fork(self, run_id: str, new_id: str, spec: RunSpec, plan: ForkPlan, actor: str = "") -> dict[str, Any]:
+        """Make the run ``new_id`` with what ``plan`` takes over from ``run_id``, by links; `launch` under the same id starts it.
+        Safe to repeat. Gives ``{"run_id","run_dir","already","files","bytes","how"}``."""
+        spec, request = await self._launch_request(spec)
+        more: dict[str, Any] = {"new_id": new_id, "spec_toml": spec.to_toml(), "launch": request, "stages": list(plan.takes)}
+        more |= {"partial": list(plan.partial), "checkpoint": plan.checkpoint, "changed": list(plan.changed)}
+        args = {"workspace": self.workspace, "run_id": run_id, "actor": actor or getpass.getuser(), **more}
+        return (await self._call("fork", args, FORK_LIMIT_S)).result
+
+    async def add_note(self, line: str, run_id: str = "") -> NotesText:
+        """Add one line to the notes of a run, or of the workspace; the same line twice is one note."""
+        args = {"workspace": self.workspace, "run_id": run_id, "op": "append", "line": line}
+        return self._record(NotesText, (await self._call("notes", args, ACTION_LIMIT_S)).result, "notes")
 
     async def restore(self, run_id: str, actor: str = "") -> dict[str, Any]:
         """Start again what a run has stopped and what could not be started again before."""

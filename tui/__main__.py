@@ -1,5 +1,5 @@
 """``python -m tui`` is the console script."""
 
-from tui.cli import main
+from tui.start import main
 
 main()

@@ -9,14 +9,12 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from textual import events
-from textual.app import App, SystemCommand
-from textual.filter import LineFilter
+from textual.app import SystemCommand
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
@@ -42,8 +40,8 @@ from tui.session import Session
 from tui.settings import Settings
 from tui.state import Console
 from tui.taping import Taping
-from tui.themes.filters import AsciiFilter, PaletteFilter
-from tui.themes.palette import CALM, PALETTES, theme
+from tui.terminal import TerminalApp
+from tui.themes.palette import PALETTES
 
 LATER = {
     "readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen",
@@ -53,11 +51,13 @@ LATER = {
 
 CALM_TICK_S = 5.0
 """Seconds between two looks at the clock with reduced motion: ages then change so often."""
+FRESH_S = 0.6
+"""A picture that news have just made needs no second one within its second, for the ages alone."""
 TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
 """Seconds that a note stays; a click takes it away at once."""
 
 
-class ConsoleApp(News, Taping, App[None]):
+class ConsoleApp(News, Taping, TerminalApp):
     """``connect`` makes the container; ``clock`` gives Unix seconds. Both are passed in, so that tests can drive them."""
 
     CSS_PATH = "themes/console.tcss"
@@ -88,8 +88,7 @@ class ConsoleApp(News, Taping, App[None]):
         replay_of: str = "",
         speed: float = 1.0,
     ) -> None:
-        super().__init__()
-        self.settings = settings or Settings()
+        super().__init__(settings or Settings())
         self._problem = problem
         if self.settings.reduced_motion or "TEXTUAL_ANIMATIONS" not in os.environ:
             self.animation_level = "none"
@@ -97,10 +96,9 @@ class ConsoleApp(News, Taping, App[None]):
         self.catalog = catalog
         self.first_run = run_id
         self._terminal_is_there = terminal_is_there
-        self._painted = {name: PaletteFilter(palette) for name, palette in PALETTES.items()}
-        self._ascii = [AsciiFilter()] if self.settings.ascii else []
+        self._presented = 0.0
         self._poll_s, self._actor, self._preload = poll_s, actor, preload
-        self._workspace, self._worker_python = workspace, worker_python
+        self._workspace, self.helper_python = workspace, worker_python
         self._dial, self._hosts = dial, hosts
         self._record_to, self.replay_of, self._speed = record_to, replay_of, speed
         self._ask = login_questions(self)
@@ -126,12 +124,12 @@ class ConsoleApp(News, Taping, App[None]):
         if self.replay_of:
             session.read_only_words = f"this is a {self.replay_of}; nothing can be changed in it."
         caller = Caller(
-            self.settings.alerts, host=name, clock=self.clock, ring=self.bell, notify=self._desktop_note,
+            self.settings.alerts, host=name, clock=self.clock, ring=self.bell, notify=self.desktop_note,
             tell=lambda text: self.tell(text, "warning"),
         )  # fmt: skip
         self.members[name] = member = Member(
             name, Console(name, poll_s=self._poll_s), session, caller,
-            plan.first_choices(self._workspace, self._worker_python), Checking(self), Launching(self), Mending(self),
+            plan.first_choices(self._workspace, self.helper_python), Checking(self), Launching(self), Mending(self),
         )  # fmt: skip
         return member
 
@@ -141,11 +139,9 @@ class ConsoleApp(News, Taping, App[None]):
         return OverviewScreen(id="overview")
 
     def on_mount(self) -> None:
-        for name in PALETTES:
-            self.register_theme(theme(name))
-        self.theme = self.settings.theme
         if self._problem:
             self.tell(self._problem, "warning")
+        self.heed_suspension()
         self.set_interval(CALM_TICK_S if self.settings.reduced_motion else 1.0, self._tick)
         if self._record_to is not None:
             self.begin_recording(self._record_to)
@@ -183,18 +179,21 @@ class ConsoleApp(News, Taping, App[None]):
         if not self._terminal_is_there():
             self.exit(return_code=1)
             return
+        self.fit_the_terminal()
         for member in self.members.values():
             link = member.console.link
             if link.status == "up":
                 member.caller.forget("link")
             with self.acting_for(member):
                 self.call_for(of_link(link.status, self.clock() - link.since, member.name, link.reason))
-        self.present()
+        if time.monotonic() - self._presented > FRESH_S:
+            self.present()
 
     def present(self) -> None:
         """Show what is known on the screen in front, or on the one below a dialog."""
         if not self.is_running:
             return  # the last news may come while the widgets are taken down
+        self._presented = time.monotonic()
         with self.acting_for(self.front):
             self._present()
 
@@ -217,26 +216,15 @@ class ConsoleApp(News, Taping, App[None]):
             text = f"{self.here.name}: {text}"
         self.notify(one_line(text), severity=cast(Any, severity), markup=False, timeout=TOAST_S[severity])
 
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        """What the style sheet needs before a theme is chosen."""
-        return {"quiet": CALM.muted, "cursor": CALM.cursor}
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        """Another theme's colours, Textual's own filters (NO_COLOR among them), ASCII."""
-        painted = self._painted.get(self.theme)
-        first = [painted] if painted is not None and painted.enabled else []
-        return [*first, *super().get_line_filters(), *self._ascii]
-
     def call_for(self, alerts: Sequence[Alert]) -> None:
         """Show what is new of ``alerts``, and call the operator."""
         for alert in self.caller.take(alerts):
             self.tell(alert.text, "information" if alert.kind == "finished" else "warning")
 
-    def _desktop_note(self, text: str) -> None:
-        """By OSC 9, which terminals that know no such thing ignore; only while another window is in front."""
-        if self._driver is not None and not self.app_focus:
-            host = f"{self.here.name}: " if len(self.members) > 1 else ""
-            self._driver.write(f"\x1b]9;{one_line(host + text, 200)}\x07")
+    def desktop_note(self, text: str) -> None:
+        """As the terminal's, with the host's name where there are several."""
+        host = f"{self.here.name}: " if len(self.members) > 1 else ""
+        super().desktop_note(host + text)
 
     # --- going about
 
@@ -405,7 +393,7 @@ class ConsoleApp(News, Taping, App[None]):
         """A field of the Launch form changed."""
         if field == "machine" and value != self.choices.machine:
             self.here.machine_chosen = True
-        self.choices = replace(self.choices, **{field: value})
+        self.choices = self.choices.with_field(field, value)
 
     def action_pilot(self) -> None:
         self.launching.pilot()

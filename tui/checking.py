@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eagle3.core.presets import SpecError
-from eagle3.core.readiness.judge import judge
 from eagle3.core.readiness.report import Check, Report
 from eagle3.core.spec import RunSpec
 from tui import messages, plan
@@ -25,6 +24,8 @@ RETRY_S = 30.0
 
 def judged(facts: Mapping[str, Any], view: Readiness) -> Report:
     """The report on what is known. What a deep check has not come to yet is skipped; what it left out is unknown."""
+    from eagle3.core.readiness.judge import judge  # every check with it: not before the first picture
+
     found = judge(
         facts, view.spec, host=view.host, deep=view.deep_ended, local_now=facts.get("local_now"),
         round_trip_s=facts.get("round_trip_s"),
@@ -45,7 +46,7 @@ class Checking:
     # --- what is looked at
 
     def choices(self) -> plan.Choices:
-        return replace(self._app.choices, **self.picked)
+        return replace(self._app.choices, **self.picked)  # type: ignore[arg-type]
 
     def pick(self, field: str, value: str) -> None:
         """Judge for another size, target or machine from now on; what equals Launch's choice follows it again."""

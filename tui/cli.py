@@ -3,7 +3,7 @@
     eagle3-tui [HOST …]             open the console on one host or several (what one would give ssh); without one, choose
     eagle3-tui --all                the same on every host that the ssh_config names
     eagle3-tui --local              the same on this machine
-    eagle3-tui check|launch|resume|runs|watch|stop|support HOST …
+    eagle3-tui check|shakedown|launch|resume|fork|runs|watch|stop|support HOST …
 
 Importing this loads neither Textual nor an SSH library; each command loads what it needs.
 """
@@ -46,7 +46,6 @@ LEAST_COLUMNS, LEAST_ROWS = 40, 12
 """The smallest picture in which a screen can be told."""
 
 ELSEWHERE = {
-    "fork": "press 3 in the console, change a field and launch; it is a new run",
     "spec": "press 3 in the console to see what a launch would do, or use `eagle3 spec` in the container",
     "status": "use `eagle3-tui watch`, or `eagle3 status` in the container",
     "ls": "use `eagle3-tui runs`, or `eagle3 ls` in the container",
@@ -187,6 +186,26 @@ def launch(
     raise typer.Exit(oneshot.go(oneshot.Place(host, local, workspace, python or None), json, oneshot.launch, wanted))
 
 
+@app.command(
+    help="Run a spec's full shape there for some minutes: one save, kill, resume, served draft. Exit code 1 where it fails."
+)
+def shakedown(
+    words: Words = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    size: Annotated[str, typer.Option(help="smoke, pilot or full")] = "pilot",
+    target: Annotated[str, typer.Option(help="the model to train a draft for; the first preset where left out")] = "",
+    machine: Annotated[str, typer.Option(help="machine preset; by what the host has where left out")] = "",
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="field=value, such as train.max_steps=200")] = None,
+    run_id: Annotated[str, typer.Option("--id", help="join this shakedown, or name it; begins with 'shakedown-'")] = "",
+    json: Json = False,
+) -> None:  # fmt: skip
+    from tui import check_command, oneshot, shakedown_command
+
+    host, _ = place(words, local)
+    judged = check_command.Judged(size, target, machine, tuple(overrides or ()))
+    where = oneshot.Place(host, local, workspace, python or None)
+    raise typer.Exit(oneshot.go(where, json, shakedown_command.shakedown, judged, run_id))
+
+
 @app.command(help="Go on with a run that was stopped, failed or was lost; finished stages are kept.")
 def resume(
     words: RunWords = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
@@ -201,6 +220,32 @@ def resume(
     where = oneshot.Place(host, local, workspace, python or None)
     values = secret_values(secret)
     raise typer.Exit(oneshot.go(where, json, oneshot.resume, rest[0], values, questions.secret_value(), watch))
+
+
+@app.command(
+    help="Start a new run from a stage or a checkpoint of another, with other numbers; its files are linked, not copied."
+)
+def fork(
+    words: RunWords = None, local: Local = False, workspace: Workspace = "~/eagle3", python: Python = "",
+    origin: Annotated[str, typer.Option("--from", help="a stage, or train@STEP; left out: all that still holds")] = "",
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="field=value, such as train.max_steps=300")] = None,
+    new_id: Annotated[str, typer.Option("--id", help="id of the new run; asking again under it starts no second")] = "",
+    secret: Secrets = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what is taken over, and what runs again and why")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="watch it to its end")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="fork although the host is not ready")] = False,
+    json: Json = False,
+) -> None:  # fmt: skip
+    from tui import fork_command, oneshot, questions
+
+    host, rest = place(words, local, ["RUN_ID"])
+    if not rest:
+        raise Usage("Say which run to fork; `runs` lists them.")
+    wanted = fork_command.Wanted(
+        rest[0], origin, tuple(overrides or ()), new_id, dry_run, anyway, watch, secrets=secret_values(secret)
+    )
+    where = oneshot.Place(host, local, workspace, python or None)
+    raise typer.Exit(oneshot.go(where, json, fork_command.fork, wanted, questions.secret_value()))
 
 
 @app.command(help="Write a redacted bundle about a run, for a bug report: records, ends of logs, facts of the host.")

@@ -6,13 +6,18 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import cast
 
+from eagle3.core.records import MetricRow, Probe
+from eagle3.core.spec import RunSpec
 from remote.ask import Ask
 from tui.ports import Connect, ContainerPort, OnLink
 
 
 def preload() -> None:
-    """Load what the first connection needs; to be called in a thread while the screen is drawn."""
+    """Load what the first connection and its answer need; to be called in a thread while the screen is drawn."""
     import_module("remote.connection")
+    import_module("eagle3.core.readiness.judge")
+    for model in (Probe, MetricRow, RunSpec):
+        model.model_rebuild()
 
 
 def connector(host: str, *, local: bool, python: str | None = None) -> Connect:

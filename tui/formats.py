@@ -78,6 +78,15 @@ def number_label(value: float | None, digits: int = 2) -> str:
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
+def figure_label(value: float | None) -> str:
+    """A figure of any size in few columns: "4.31", "1,234", and "5e-05" where two digits would be nothing."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if 0 < abs(value) < 0.01:
+        return f"{value:.2g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}"
+
+
 def count_label(value: float | None) -> str:
     """A count with thousands separated: "5,000"."""
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:,.0f}"

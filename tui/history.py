@@ -10,8 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from eagle3.core.records import Disk, Probe, VllmServer
+from tui.plotting.series import thin
 
 KEPT = 240
+TRAIL_KEPT = 1600
+"""Samples of a trail at most: a probe every five seconds for two hours, thinned from there on."""
 WINDOW_S = 60.0
 """Rates of a server are over the last minute."""
 DISK_WINDOW_S = 900.0
@@ -35,7 +38,33 @@ class Rates:
 
 
 @dataclass
+class Trail:
+    """All samples since the first one, in bounded room: where there are too many, each stretch keeps its smallest and its
+    largest, so that a spike of days ago is still seen."""
+
+    samples: list[Sample] = field(default_factory=list)
+
+    def add(self, t: float, value: float) -> None:
+        """Add a sample; one that is not newer than the last is left out."""
+        if self.samples and t <= self.samples[-1][0]:
+            return
+        self.samples.append((t, value))
+        if len(self.samples) > TRAIL_KEPT:
+            # The newest quarter stays whole.
+            old, new = self.samples[: -TRAIL_KEPT // 4], self.samples[-TRAIL_KEPT // 4 :]
+            self.samples = [*thin(old, TRAIL_KEPT // 8), *new]
+
+
+@dataclass
 class History:
+    used: dict[int, Trail] = field(default_factory=dict)
+    """Memory in use by GPU, bytes, for as long as this console watches."""
+    work: dict[int, Trail] = field(default_factory=dict)
+    """Utilisation by GPU, percent."""
+    room: dict[str, Trail] = field(default_factory=dict)
+    """Free bytes by mount."""
+    watched: int = 0
+    """Probes taken; counts changes."""
     busy: dict[int, deque[Sample]] = field(default_factory=dict)
     """(t, utilisation in percent) by GPU."""
     free: dict[str, deque[Sample]] = field(default_factory=dict)
@@ -46,15 +75,21 @@ class History:
 
     def take(self, probe: Probe) -> None:
         """Add what one probe saw."""
+        self.watched += 1
         told = [gpu.utilization_pct for gpu in probe.gpu.gpus if gpu.utilization_pct is not None]
         if told:
             self.mean.append((probe.now, sum(told) / len(told)))
         for gpu in probe.gpu.gpus:
+            if gpu.memory_used_bytes is not None:
+                self.used.setdefault(gpu.index, Trail()).add(probe.now, float(gpu.memory_used_bytes))
+            if gpu.utilization_pct is not None:
+                self.work.setdefault(gpu.index, Trail()).add(probe.now, gpu.utilization_pct)
             if gpu.utilization_pct is not None:
                 _ring(self.busy, gpu.index).append((probe.now, gpu.utilization_pct))
         for disk in probe.disks:
             if disk.free_bytes is not None:
                 _ring(self.free, key_of(disk)).append((probe.now, float(disk.free_bytes)))
+                self.room.setdefault(key_of(disk), Trail()).add(probe.now, float(disk.free_bytes))
         for server in probe.vllm:
             ring = self.servers.setdefault(server.url, deque(maxlen=KEPT))
             if ring and _fell(ring[-1][1], server):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +12,8 @@ from eagle3.core.presets import SpecError
 from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS
 from eagle3.core.spec import RunSpec
 from remote.ask import SecretQuestion
-from tui import messages, plan
+from tui import expect, messages, plan
+from tui.forking import Fork
 from tui.formats import age_label, duration_label, one_line
 from tui.login import ask_secret
 from tui.readiness import RED_S, Readiness
@@ -33,6 +35,7 @@ class Wanted:
     spec: RunSpec
     run_id: str
     secret_names: tuple[str, ...] = ()
+    fork: Fork | None = None
 
 
 class Launching:
@@ -49,8 +52,8 @@ class Launching:
             try:
                 plan.resolve(choices)
             except SpecError:
-                first = plan.first_choices(choices.workspace, choices.worker_python)
-                choices = replace(first, machine=choices.machine)
+                places = {name: choices.typed[name] for name in ("workspace", "worker_python") if name in choices.typed}
+                choices = replace(plan.first_choices(), machine=choices.machine, typed=places)
         self.launch(choices)
 
     def launch(self, choices: plan.Choices) -> None:
@@ -74,25 +77,68 @@ class Launching:
             return
         run_id = plan.new_run_id(spec.size, app.clock())
         names = [*plan.secret_names(choices), *filter(None, [spec.alerts.webhook_env])]
-        view = app.checking.view(spec)
+        rows = expect.launch_rows(app.console_state, spec, run_id, names)
+        self._ask(
+            f"Launch the {spec.size}?", rows, Choice("launch", "y", "Launch", default=True), Wanted(spec, run_id, tuple(names))
+        )
+
+    def _ask(self, title: str, rows: list[tuple[str, str]], yes: Choice, wanted: Wanted) -> None:
+        """The one confirmation, with the readiness of what is wanted as it comes in."""
+        app = self._app
+        view = app.checking.view(wanted.spec)
         if view.due(app.clock()):
             app.checking.ask(view)
-        buttons = [Choice("launch", "y", "Launch", default=True), Choice("", "escape", "Cancel")]
         note = "It runs in the container and goes on when the console is closed."
         live = ("Readiness", lambda: readiness_words(view, app.clock()))
 
         def answered(answer: str | None) -> None:
             if answer and not app.console_state.launching:
-                app.console_state.launching = run_id
-                self._waiting = Wanted(spec, run_id, tuple(names))
+                app.console_state.launching = wanted.run_id
+                self._waiting = wanted
                 asked_s = app.clock() - (view.asked_at or 0.0)
                 if view.due(app.clock()) and asked_s > RED_S:
                     app.checking.ask(view)  # the question has stood for long
-                self.checked(spec.hash)
+                self.checked(wanted.spec.hash)
                 app.present()
 
-        rows = plan.launch_rows(app.console_state, spec, run_id, names)
-        app.ask_once(Confirm(f"Launch the {spec.size}?", rows, buttons, note, live), answered)
+        app.ask_once(Confirm(title, rows, [yes, Choice("", "escape", "Cancel")], note, live), answered)
+
+    def fork(self) -> None:
+        """Ask where to fork the open run and what to change, then confirm what that takes over."""
+        from tui.screens.fork import ForkScreen
+
+        app = self._app
+        view = app.console_state.open_run
+        if view is None or not app.may_change():
+            return
+        if app.console_state.launching:
+            app.tell(f"{app.console_state.launching} is being launched; wait for its answer.", "warning")
+            return
+        app.ask_once(ForkScreen(view.run_id, app.session.workspace), lambda fork: self._confirm_fork(fork) if fork else None)
+        app.session.ask_forkable(view.run_id)
+
+    def _confirm_fork(self, fork: Fork) -> None:
+        app = self._app
+        run_id = plan.new_run_id(f"{fork.spec.size}-fork", app.clock())
+        rows = fork.rows(app.console_state.host, run_id, lambda spec: expect.free_words(app.console_state.probe.value, spec))
+        wanted = Wanted(fork.spec, run_id, fork.secrets, fork)
+        self._ask(f"Fork {fork.parent}?", rows, Choice("fork", "y", "Fork", default=True), wanted)
+
+    def note(self) -> None:
+        """Add one line to the notes of the open run, with the time and who wrote it."""
+        from tui.screens.note import NoteScreen
+
+        app = self._app
+        view = app.console_state.open_run
+        if view is None or not app.may_change():
+            return
+
+        def written(words: str | None) -> None:
+            if words:
+                stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(app.clock()))
+                app.session.add_note(view.run_id, f"- {stamp} {app.session.actor or 'somebody'}: {words}")
+
+        app.ask_once(NoteScreen(view.run_id), written)
 
     def checked(self, spec_hash: str) -> None:
         """Go on with a confirmed launch once the check of its spec has ended: at once where nothing stands against it, after
@@ -120,12 +166,17 @@ class Launching:
             return await ask_secret(self._app, SecretQuestion(self._app.console_state.host, name, run_id=wanted.run_id))
 
         try:
-            secrets = await values_of(wanted.secret_names, ask)
+            # The names of a fork's secrets are the container's word, which is no leave to send it variables of ours.
+            environment: dict[str, str] | None = None if wanted.fork is None else {}
+            secrets = await values_of(wanted.secret_names, ask, environment)
         except SecretError as error:
             self._app.post_message(messages.AskFailed(f"Launching {wanted.run_id}", str(error)))
             return
         self._app.session.move(wanted.spec.workspace)
-        self._app.session.launch(wanted.spec, wanted.run_id, secrets, report=report)
+        if wanted.fork is not None:
+            self._app.session.fork(wanted.fork, wanted.run_id, secrets, report=report)
+        else:
+            self._app.session.launch(wanted.spec, wanted.run_id, secrets, report=report)
 
     def _ask_anyway(self, wanted: Wanted, view: Readiness) -> None:
         app = self._app

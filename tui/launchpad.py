@@ -141,6 +141,8 @@ def calm(settings: Settings) -> None:
     if settings.reduced_motion:
         os.environ["TEXTUAL_ANIMATIONS"] = "none"
     os.environ.setdefault("TEXTUAL_FPS", "15")
+    # How long an Esc waits for the rest of a sequence (ms). Textual's 100 make every dialog close late.
+    os.environ.setdefault("ESCDELAY", "25")
 
 
 def run(app: ConsoleApp) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from textual.message import Message
 
-from eagle3.core.records import LogFile, LogPage, LogSearch, NotesText, Probe, Services, Since
+from eagle3.core.records import Forkable, LogFile, LogPage, LogSearch, NotesText, Probe, Services, Since
 from tui.ports import BacklogView, RunNewsView
 from tui.reading import LogAsk
 from tui.state import LinkState, RunView
@@ -236,3 +236,11 @@ class ServicesArrived(Message):
     def __init__(self, found: Services | None, problem: str = "") -> None:
         super().__init__()
         self.found, self.problem = found, problem
+
+
+class ForkableArrived(Message):
+    """What there is of ``run_id`` to fork from, or why that is not known."""
+
+    def __init__(self, run_id: str, found: Forkable | None, problem: str = "") -> None:
+        super().__init__()
+        self.run_id, self.found, self.problem = run_id, found, problem

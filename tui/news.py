@@ -12,7 +12,7 @@ from tui.alerting import Alert, happened_words, of_disks, of_runs, since_words
 from tui.catalog import Catalog
 from tui.fleet import Member
 from tui.formats import age_label, clean_text
-from tui.keeping import pack, unpack
+from tui.keeping import MOST_ROWS, pack, unpack
 from tui.readiness_news import ReadinessNews
 from tui.state import NotesView, RunView
 
@@ -51,6 +51,7 @@ class News(ReadinessNews):
             self.call_for(of_runs(before, message.probe.runs))
         self.call_for(of_disks(message.probe.disks))
         self.console_state.take_probe(message.probe, message.at)
+        self.console_state.workspace = self.session.workspace
         if not self.here.machine_chosen:
             self.choices = plan.for_machine(self.choices, message.probe)
         if self.catalog is not None:
@@ -83,7 +84,7 @@ class News(ReadinessNews):
             return
         member.kept = (view.at, view.metrics.version, view.state)
         where = (member.name, member.session.workspace, view.run_id)
-        rows, events, at = view.metrics.unordered(), list(view.events), view.at
+        rows, events, at = view.metrics.sampled(MOST_ROWS), list(view.events), view.at
         if least_s:
             # A long run takes a moment to thin; the screen goes on meanwhile.
             member.session.aside(
@@ -124,6 +125,12 @@ class News(ReadinessNews):
         from tui.screens.servers import ServersScreen
 
         if self.in_front and isinstance(self.screen, ServersScreen):
+            self.screen.show(message.found, message.problem)
+
+    def on_forkable_arrived(self, message: messages.ForkableArrived) -> None:
+        from tui.screens.fork import ForkScreen
+
+        if self.in_front and isinstance(self.screen, ForkScreen) and self.screen.run_id == message.run_id:
             self.screen.show(message.found, message.problem)
 
     def on_asked(self, message: messages.Asked) -> None:

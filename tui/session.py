@@ -20,6 +20,7 @@ from eagle3.core.spec import RunSpec
 from remote.ask import Ask, SecretQuestion
 from remote.errors import ContainerError, LinkError, NoPython
 from tui import messages
+from tui.forking import Fork
 from tui.formats import one_line
 from tui.ports import Connect, ContainerPort, LinkView, StopMode
 from tui.readiness_calls import ReadinessCalls, sentence
@@ -127,6 +128,21 @@ class Session(ReadinessCalls):
         so a broken link is waited out and asked again. ``secrets`` go into the worker's environment."""
         self._secrets[run_id] = dict(secrets or {})
         self._change("Launching", self._launch(spec, run_id, False, report))
+
+    def ask_forkable(self, run_id: str) -> None:
+        """Ask what there is of a run to fork from."""
+        self._spawn("Looking what can be forked", self._forkable(run_id))
+
+    def fork(
+        self, fork: Fork, new_id: str, secrets: Mapping[str, str] | None = None, *, report: dict[str, Any] | None = None
+    ) -> None:
+        """Make the run ``new_id`` out of what another one has, then launch it; asking again is harmless, as with `launch`."""
+        self._secrets[new_id] = dict(secrets or {})
+        self._change("Launching", self._launch(fork.spec, new_id, False, report, fork))
+
+    def add_note(self, run_id: str, line: str) -> None:
+        """Add one line to the notes of a run, or of the workspace with ""."""
+        self._change(f"Adding a note to {run_id or 'the workspace'}", self._add_note(run_id, line))
 
     def resume(self, run_id: str) -> None:
         """Go on with a run under the spec that it was started with."""
@@ -381,11 +397,31 @@ class Session(ReadinessCalls):
             else:
                 self._post(messages.RunCollected(run_id, view, spec_toml))
 
-    async def _launch(self, spec: RunSpec, run_id: str, resume: bool, report: dict[str, Any] | None = None) -> None:
+    async def _forkable(self, run_id: str) -> None:
+        container = await self._ready()
+        try:
+            self._post(messages.ForkableArrived(run_id, await container.forkable(run_id)))
+        except (LinkError, ContainerError) as error:
+            self._post(messages.ForkableArrived(run_id, None, sentence(error)))
+
+    async def _add_note(self, run_id: str, line: str) -> None:
+        container = await self._ready()
+        try:
+            await container.add_note(line, run_id)
+        except (LinkError, ContainerError) as error:
+            self._post(messages.AskFailed("Adding the note", f"{sentence(error)} It was: {line}"))
+        else:
+            self._post(messages.Asked(run_id, "The note is in NOTES.md."))
+
+    async def _launch(
+        self, spec: RunSpec, run_id: str, resume: bool, report: dict[str, Any] | None = None, fork: Fork | None = None
+    ) -> None:
         container = await self._ready()
         what = f"{'Resuming' if resume else 'Launching'} {run_id}"
         for tries in range(LAUNCH_TRIES):
             try:
+                if fork is not None:
+                    await container.fork(fork.parent, run_id, spec, fork.plan, self._actor)
                 secrets = self._secrets.get(run_id, {})
                 ack = await container.launch(spec, run_id, self._actor, resume=resume, report=report, secret_env=secrets)
             except LinkError as error:

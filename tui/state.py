@@ -17,7 +17,7 @@ from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Pro
 from tui.formats import clean_line
 from tui.history import History
 from tui.keeping import Kept
-from tui.plotting.series import Metrics
+from tui.plotting.rows import Metrics
 from tui.ports import BacklogView, LinkView, RunNewsView, ThinnedView
 from tui.reading import Reading
 
@@ -222,6 +222,8 @@ class Console:
     link: LinkState = field(default_factory=LinkState)
     probe: Known[Probe | None] = field(default_factory=lambda: Known(None))
     history: History = field(default_factory=History)
+    workspace: str = ""
+    """Of which workspace the last probe told, as it was asked for."""
     runs: dict[str, Known[RunSummary]] = field(default_factory=dict)
     gone: dict[str, Known[RunSummary]] = field(default_factory=dict)
     """Runs that were here once and are no longer: another container under the same name, or a folder that was removed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from typing import TextIO
+from pathlib import Path
 
 from benchmarks.figures import Figure, Figures
 from benchmarks.link.place import Place
@@ -22,7 +22,7 @@ async def measure(place: Place, rows: int, rounds: int) -> Figures:
     path = place.run_dir.parent / RUN_ID / "metrics.jsonl"
     path.parent.mkdir()
     (path.parent / "launch.json").write_text("{}")
-    _write(path.open("w"), rows)
+    write(path, rows)
     size = path.stat().st_size
     pictures, sizes = [], []
     async with FaultProxy(place.sshd.port) as line, place.container(line.port) as container:
@@ -50,9 +50,10 @@ async def measure(place: Place, rows: int, rounds: int) -> Figures:
     }
 
 
-def _write(file: TextIO, rows: int) -> None:
+def write(path: Path, rows: int) -> None:
+    """``rows`` rows as a training leaves them."""
     draw = random.Random(1)
-    with file:
+    with path.open("w") as file:
         for step in range(1, rows + 1):
             acc = [draw.random() * scale for scale in (0.3, 0.1, 0.03)]
             row = {

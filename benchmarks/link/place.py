@@ -27,27 +27,42 @@ class Place:
 
     async def __aenter__(self) -> Place:
         self._folder = Path(tempfile.mkdtemp(prefix="eagle3-link-"))
-        self.sshd = Sshd(self._folder / "sshd", path=PATH, environment={"LD_LIBRARY_PATH": str(self._fake_driver())}).start()
+        self.driver = self._fake_driver()
+        self.sshd = Sshd(self._folder / "sshd", path=PATH, environment={"LD_LIBRARY_PATH": str(self.driver)}).start()
         self.home = self._folder / "home"
         (self.home / ".ssh").mkdir(parents=True, mode=0o700)
         self.sshd.write_client_config(self.home / ".ssh" / "config", "Host *\n  UserKnownHostsFile ~/.ssh/known_hosts\n")
         self._vllm = ThreadingHTTPServer(("127.0.0.1", 0), _Endpoints)
         threading.Thread(target=self._vllm.serve_forever, daemon=True).start()
-        async with self.container(self.sshd.port) as container:
-            # The first contact is not what is measured: it uploads.
-            spec = resolve("smoke", "smollm2-135m", "cpu", {"worker_python": str(WORKER)})
-            self.run_dir = Path((await container.launch(spec, RUN_ID, actor="benchmarks"))["run_dir"])
+        self._launched: list[str] = []
+        self.vllm_url = f"http://127.0.0.1:{self._vllm.server_address[1]}"
+        self.run_dir = await self.launch(RUN_ID)  # the first contact is not what is measured: it uploads
         (self.run_dir / "servers").mkdir(exist_ok=True)
-        note = {"url": f"http://127.0.0.1:{self._vllm.server_address[1]}", "pid": None}
+        note = {"url": self.vllm_url, "pid": None}
         (self.run_dir / "servers" / "train.json").write_text(json.dumps(note))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        async with self.container(self.sshd.port) as container:
-            await container.stop(RUN_ID, actor="benchmarks", grace_s=1.0)
+        for run_id in list(self._launched):
+            await self.stop(run_id)
         self._vllm.shutdown()
         self.sshd.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def launch(self, run_id: str) -> Path:
+        """Start a run of the stand-in worker; returns its directory."""
+        spec = resolve("smoke", "smollm2-135m", "cpu", {"worker_python": str(WORKER)})
+        async with self.container(self.sshd.port) as container:
+            answer = await container.launch(spec, run_id, actor="benchmarks")
+        self._launched.append(run_id)
+        return Path(answer["run_dir"])
+
+    async def stop(self, run_id: str) -> None:
+        """End one of its runs."""
+        if run_id in self._launched:
+            self._launched.remove(run_id)
+            async with self.container(self.sshd.port) as container:
+                await container.stop(run_id, actor="benchmarks", grace_s=1.0)
 
     def trust(self, port: int) -> None:
         """Write the server's key down for another port that leads to it."""

@@ -22,6 +22,8 @@ from benchmarks.pipeline.server import Server, extraction
 from eagle3.journal import Journal
 from eagle3.stages import extract
 from eagle3.stages.context import StageContext
+from eagle3.stages.landing import Landing
+from eagle3.states.quarantine import Quarantine
 from eagle3.targets import model_dir
 
 _ELAPSED = re.compile(r"Timing: ([\d.]+)s elapsed")
@@ -81,7 +83,7 @@ def _ours(run: Run, server: Server, run_dir: Path) -> float:
     rows = samples(run)
     done: dict[int, Any] = {}
     began = time.perf_counter()
-    asyncio.run(extract.extract_all(ctx, adapter, store, rows, done))
+    asyncio.run(Landing(ctx, adapter, store, done, Quarantine(store.folder)).all(rows))
     took = time.perf_counter() - began
     if len(done) != len(rows):
         raise RuntimeError(f"ours made {len(done)} of {len(rows)} states")
@@ -94,3 +96,6 @@ class _Adapter:
     def __init__(self, server: Server) -> None:
         self.base_url, self.model, self.log_path = server.url, server.model, server.log_path
         self.check_alive = server.check_alive
+
+    def limit(self) -> None:
+        """Nobody else uses it."""

@@ -25,9 +25,18 @@ def secrets_of(run_dir: Path) -> list[str]:
 
 
 def start(
-    workspace: str, run_id: str, spec: RunSpec, secret_names: list[str], *, resume: bool, detach: bool, as_json: bool
+    workspace: str,
+    run_id: str,
+    spec: RunSpec,
+    secret_names: list[str],
+    *,
+    resume: bool,
+    detach: bool,
+    as_json: bool,
+    quiet: bool = False,
 ) -> None:
-    """Launch or resume through the runner, then follow. The secrets' values come from this shell's environment."""
+    """Launch or resume through the runner, then follow. The secrets' values come from this shell's environment. ``quiet``: say
+    nothing of the start, which the caller does."""
     for name in secret_names:
         if name not in os.environ:
             text = f"The secret {name} is not set in this shell; export it first: its value is not given on the command line."
@@ -51,6 +60,8 @@ def start(
     }
     ack = ask("launch", request, as_json=as_json)
     run_dir = Path(ack["run_dir"])
+    if quiet:
+        return
     typer.echo(
         f"{run_id} {'goes on' if resume else 'has started'} in {run_dir} (attempt {ack['attempt']}).", err=detach and as_json
     )

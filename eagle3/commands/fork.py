@@ -24,8 +24,8 @@ from eagle3.commands.common import (
     spec_in,
 )
 from eagle3.commands.following import secrets_of, start
-from eagle3.core.lineage import ForkError, plan
-from eagle3.core.presets import SpecError, override
+from eagle3.core.lineage import ForkError, forked
+from eagle3.core.presets import SpecError
 
 
 def fork(
@@ -46,12 +46,11 @@ def fork(
     run_dir = directory(workspace, run_id, as_json=as_json)
     parent = spec_in(run_dir, as_json=as_json)
     try:
-        origin = f"{run_id}@step-{from_checkpoint}" if from_checkpoint is not None else f"{run_id}@{from_stage or 'all'}"
-        # The workspace is where the new run stands, whatever the parent was told to call it.
-        child = override(parent, {"workspace": workspace, **pairs_of(overrides), "forked_from": origin})
-        found = plan(
-            parent.model_copy(update={"workspace": child.workspace}),
-            child,
+        child, found = forked(
+            parent,
+            run_id,
+            pairs_of(overrides),
+            workspace=workspace,
             finished=forking.finished_stages(run_dir),
             checkpoints=forking.checkpoints(run_dir),
             from_stage=from_stage,

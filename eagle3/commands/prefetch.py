@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eagle3.commands.common import DEFAULT_WORKSPACE, Json, Machine, Overrides, Size, Target, Workspace, fail, spec_of
 from eagle3.core.wording import bytes_label
+
+if TYPE_CHECKING:
+    from eagle3.core.spec import RunSpec
+
+Say = Callable[[str], None]
 
 
 def prefetch(
@@ -17,21 +23,39 @@ def prefetch(
     machine: Machine = "cpu",
     overrides: Overrides = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
+    environments: Annotated[bool, typer.Option("--environments", help="also build the worker's Python environment")] = False,
+    options: Annotated[
+        list[str] | None, typer.Option("--pip", metavar="OPTION", help="where its packages come from, such as --index-url=URL")
+    ] = None,
     dry_run: Annotated[bool, typer.Option(help="only say what is missing, how large it is, and whether there is room")] = False,
     as_json: Json = False,
 ) -> None:
-    """Bring the target onto this machine: size and room first, then a download that goes on where it was interrupted."""
-    from eagle3 import hub
-    from eagle3.targets import TargetError, fetch, model_dir
-
+    """Bring the target, and with --environments the worker's packages, onto this machine: size and room first; asked again
+    it goes on where it was interrupted."""
     spec = spec_of(size, target, machine, overrides, as_json=as_json, workspace=workspace)
-    folder = model_dir(spec.target.model)
-    scheme, _, where = spec.target.source.partition(":")
-    told: dict[str, Any] = {"v": 1, "target": spec.target.name, "folder": str(folder), "there": folder.is_dir(), "source": where}
 
     def say(text: str) -> None:
         typer.echo(text, err=as_json)
 
+    told = _target(spec, say, dry_run=dry_run, as_json=as_json)
+    if environments:
+        told["environment"] = _environment(spec, options or [], say, dry_run=dry_run, as_json=as_json)
+    if as_json:
+        typer.echo(json.dumps(told))
+        return
+    if told["there"]:
+        typer.echo(f"{spec.target.name} is at {told['folder']}, whole.")
+    if (told.get("environment") or {}).get("there"):
+        typer.echo(f"The environment is ready: --set worker_python={told['environment']['python']}")
+
+
+def _target(spec: RunSpec, say: Say, *, dry_run: bool, as_json: bool) -> dict[str, Any]:
+    from eagle3 import hub
+    from eagle3.targets import TargetError, fetch, model_dir
+
+    folder = model_dir(spec.target.model)
+    scheme, _, where = spec.target.source.partition(":")
+    told: dict[str, Any] = {"v": 1, "target": spec.target.name, "folder": str(folder), "there": folder.is_dir(), "source": where}
     try:
         if scheme == "hub" and not told["there"]:
             found = hub.listing(where)
@@ -45,7 +69,22 @@ def prefetch(
             told["there"] = True
     except (hub.HubError, TargetError) as error:
         raise fail(str(error), as_json=as_json) from error
-    if as_json:
-        typer.echo(json.dumps(told))
-    elif told["there"]:
-        typer.echo(f"{spec.target.name} is at {folder}, whole.")
+    return told
+
+
+def _environment(spec: RunSpec, options: list[str], say: Say, *, dry_run: bool, as_json: bool) -> dict[str, Any]:
+    from eagle3.environments import NotReady, build, planned
+
+    args = {"what": "worker", "options": options}
+    try:
+        plan = planned(spec.workspace, spec.device, args)
+        if not plan["there"]:
+            say(f"To build: {plan['text']}; about {bytes_label(plan['needs_bytes'])}.")
+            if not dry_run:
+                build(spec.workspace, plan, args, say)
+                plan["there"] = True
+    except NotReady as error:
+        raise fail(str(error), as_json=as_json) from error
+    except KeyboardInterrupt as error:
+        raise fail("No longer followed; the build goes on. The same command joins it.", as_json=as_json) from error
+    return {name: plan[name] for name in ("folder", "python", "there", "needs_bytes")}

@@ -16,6 +16,7 @@ def prune(
     every: Annotated[bool, typer.Option("--all", help="every run of the workspace")] = False,
     states: Annotated[bool, typer.Option("--states", help="hidden states; a fork or --verify would extract them again")] = False,
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="checkpoints of the training; the draft stays")] = False,
+    untrained: Annotated[bool, typer.Option("--untrained", help="the draft as it was before the training")] = False,
     logs: Annotated[bool, typer.Option("--logs", help="logs of servers and of earlier attempts")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only list what would be freed")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -24,9 +25,10 @@ def prune(
     """Delete what a run no longer needs. Without naming an artefact everything is listed and nothing deleted."""
     if (run_id is None) == (not every):
         raise fail("Name a run, or say --all.", EXIT_USAGE, as_json=as_json)
-    named = [name for name, on in (("states", states), ("checkpoints", checkpoints), ("logs", logs)) if on]
+    asked = {"states": states, "checkpoints": checkpoints, "untrained": untrained, "logs": logs}
+    named = [name for name, on in asked.items() if on]
     apply = bool(named) and not dry_run
-    request = {"workspace": workspace, "run_id": run_id, "artefacts": named or ["states", "checkpoints", "logs"], "apply": apply}
+    request = {"workspace": workspace, "run_id": run_id, "artefacts": named or list(asked), "apply": apply}
     found = ask("prune", request, as_json=as_json)["runs"]
     if as_json:
         typer.echo(json.dumps({"v": 1, "applied": apply, "runs": found}))
@@ -42,4 +44,4 @@ def prune(
             outcome = f"kept, {item['kept']}" if item["kept"] else freed
             typer.echo(f"{run['run_id']} {item['what']}: {item['files']} files, {size}: {outcome}")
     total = bytes_label(sum(run["freed_bytes"] for run in found))
-    typer.echo(f"{total} freed." if apply else f"{total} would be freed{'' if named else ' by --states --checkpoints --logs'}.")
+    typer.echo(f"{total} freed." if apply else f"{total} would be freed{'' if named else ' by --' + ' --'.join(asked)}.")

@@ -28,6 +28,7 @@ from eagle3.core.estimate import estimate as estimate_of
 from eagle3.core.estimate import lines
 from eagle3.core.presets import SpecError
 from eagle3.core.spec import RunSpec
+from eagle3.forecast import here
 from eagle3.measured import rates_of
 
 app = typer.Typer(invoke_without_command=True, no_args_is_help=False, help="The RunSpec before anything starts.")
@@ -123,7 +124,7 @@ def estimate(
 ) -> None:
     """Bytes, tokens and time by stage, and where each rate comes from; rates that the workspace has measured count first."""
     found = read(source, size, target, machine, overrides, workspace, as_json=as_json)
-    result = estimate_of(found, rates_of(Path(workspace).expanduser(), found))
+    result = here(estimate_of(found, rates_of(Path(workspace).expanduser(), found)))
     typer.echo(json.dumps(result.to_json()) if as_json else "\n".join(lines(result)))
 
 

@@ -134,6 +134,7 @@ def _stages(spec: RunSpec, known: Mapping[str, Rate], tokens: int, answers: int,
     size, train, judged = draft_size(spec), spec.train, spec.evaluate
     start = known["server_start_s"].value
     load = judged.prompts * judged.max_new_tokens
+    share = -(-tokens // spec.extract.world)
     single = judged.lossless_prompts * min(judged.max_new_tokens, LOSSLESS_TOKENS)
     steps = train.max_steps * train.pack_tokens * spec.packs_per_step
     alone = single / known["single_tok_s"].value
@@ -162,9 +163,9 @@ def _stages(spec: RunSpec, known: Mapping[str, Rate], tokens: int, answers: int,
         ),
         entry(
             "extract",
-            tokens * size.state_bytes_a_token + samples * STATE_FILE_BYTES,
-            tokens,
-            start + tokens / known["extract_tok_s"].value,
+            share * size.state_bytes_a_token + samples * STATE_FILE_BYTES,
+            share,
+            start + share / known["extract_tok_s"].value,
             "extract_tok_s",
         ),
         entry("vocabulary", 10 * (spec.target.vocab_size or spec.vocabulary.size), tokens, IMPORT_S / 2, about="importing torch"),
@@ -196,9 +197,10 @@ def _tok_s_at(level: int, known: Mapping[str, Rate], rate: str, judged: int) -> 
 def _needs(spec: RunSpec, peak: int, samples: int, tokens: int) -> list[Need]:
     size = draft_size(spec)
     layers, hidden = len(spec.target.captured_layers), spec.target.hidden_size
+    tokens = -(-tokens // spec.extract.world)
     states = tokens * size.state_bytes_a_token
     what = (
-        f"hidden states {bytes_label(states)} ({tokens:,} tokens x {layers} layers x {hidden} x {size.value_bytes} bytes), "
+        f"hidden states {bytes_label(states)} ({tokens:,} tokens x {layers} layers x {hidden} x {size.state_value_bytes} bytes), "
         f"{spec.train.keep_last + int(spec.train.keep_best) + 1} checkpoints of {bytes_label(size.checkpoint_bytes)}, "
         f"3 drafts of {bytes_label(size.saved_bytes)}, texts and logs"
     )

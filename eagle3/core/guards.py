@@ -76,13 +76,7 @@ class TrainingGuards:
 
     def _finite(self, seen: StepSeen) -> list[Finding]:
         bad = not (math.isfinite(seen.loss) and math.isfinite(seen.grad_norm))
-        if not self._once("nan", tripped=bad):
-            return []
-        text = (
-            f"The loss or its gradient is not a finite number at step {seen.step}. Lower train.learning_rate, or look at the "
-            "hidden states, then fork the run from its last checkpoint."
-        )
-        return [Finding("nan", text, seen.loss, math.inf, {"step": seen.step}, self._set.nan)]
+        return [not_finite(seen.step, seen.loss)] if self._once("nan", tripped=bad) else []
 
     def _gradient(self, seen: StepSeen) -> list[Finding]:
         usual = statistics.median(self._norms) if len(self._norms) == self._norms.maxlen else None
@@ -161,6 +155,15 @@ class TrainingGuards:
         return [Finding("clock", text, jump, self._set.clock_jump_s, {"step": float(seen.step)}, self._set.clock)]
 
 
+def not_finite(step: int, value: float) -> Finding:
+    """``value``: the loss or the gradient norm of the step, whichever was seen."""
+    text = (
+        f"The loss or its gradient is not a finite number at step {step}; the last checkpoint is kept. Lower "
+        "train.learning_rate, or look at the hidden states, then resume or fork the run."
+    )
+    return Finding("nan", text, value, math.inf, {"step": float(step)}, "stop")
+
+
 def repeated_answers(shares: Sequence[float], settings: Guards) -> list[Finding]:
     """``shares``: of each answer, the share of tokens equal to the one before (near 0 in running text)."""
     if len(shares) < settings.answers_at_least:
@@ -191,6 +194,21 @@ def blind_samples(supervised: Sequence[int], settings: Guards) -> list[Finding]:
     )
     counts = {"samples": float(len(supervised)), "blind": float(blind)}
     return [Finding("zero-mask", text, part, settings.blind_share, counts, settings.blind)]
+
+
+def put_aside(count: int, asked: int, settings: Guards, reasons: str, *, all_asked: bool = False) -> list[Finding]:
+    """``count`` of the ``asked`` samples have no usable states, for ``reasons``. Judged once enough were asked for, or all."""
+    if settings.quarantined == "off" or not count or (asked < settings.quarantined_at_least and not all_asked):
+        return []
+    part = count / asked
+    if part <= settings.quarantined_share:
+        return []
+    text = (
+        f"{count} of {asked} samples have no usable states ({reasons}). That is the server or the disk, not the samples: look at "
+        "the server's log, mend it, then resume the run; states/quarantine.jsonl lists them."
+    )
+    counts = {"samples": float(asked), "quarantined": float(count)}
+    return [Finding("quarantined", text, part, settings.quarantined_share, counts, settings.quarantined)]
 
 
 def low_coverage(share: float, tokens: int, settings: Guards, size: int) -> list[Finding]:

@@ -44,5 +44,6 @@ def launch_request(spec: RunSpec, *, default_python: str, pythonpath: str) -> di
         "needs": {"bytes": need.bytes, "inodes": need.inodes, "what": need.what, "keeps_bytes": spec.disk_floor_bytes},
         "disk_floor_bytes": spec.disk_floor_bytes,
         "log_limit_bytes": spec.log_limit_bytes,
+        "stall": {"response": spec.guards.stall, "after_s": spec.guards.stall_s},
         "hooks": spec.alerts.model_dump() if spec.alerts.wanted else None,
     }

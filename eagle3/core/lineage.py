@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from eagle3.core.presets import difference
+from eagle3.core.presets import difference, override
 from eagle3.core.serving import NO_MATTER
 from eagle3.core.spec import MODEL_FIELDS, STAGES, RunSpec
 
@@ -33,7 +34,7 @@ BASELINE = (
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("data.", "target.model"),
     "regenerate": (*_MODEL, "regenerate.max_new_tokens", "regenerate.temperature", "data.seed", "engine", *BASELINE),
-    "extract": (*_STATES, "target.auxiliary_layers", "engine"),
+    "extract": (*_STATES, "target.auxiliary_layers", "extract.storage", "extract.rank", "extract.world", "engine"),
     "vocabulary": ("vocabulary.", "target.model"),
     "train": ("train.", "devices.train", "target.auxiliary_layers", "target.name", "target.model", "target.draft."),
     "evaluate": ("evaluate.", "server.", *_MODEL, "target.auxiliary_layers", "device", "engine"),
@@ -142,6 +143,38 @@ def plan(
     if from_checkpoint is not None or goes_on:
         partial.append("train")
     return ForkPlan(kept, tuple(partial), again, changed, from_checkpoint)
+
+
+def forked(
+    parent: RunSpec,
+    run_id: str,
+    changes: Mapping[str, Any],
+    *,
+    workspace: str,
+    finished: Collection[str],
+    checkpoints: Collection[int],
+    from_stage: str | None = None,
+    from_checkpoint: int | None = None,
+) -> tuple[RunSpec, ForkPlan]:
+    """The spec of a fork of ``run_id`` with the fields ``changes``, and its plan. ``workspace`` is where the new run stands,
+    whatever the parent was told to call it. Raises SpecError, ForkError."""
+    origin = f"{run_id}@step-{from_checkpoint}" if from_checkpoint is not None else f"{run_id}@{from_stage or 'all'}"
+    child = override(parent, {"workspace": workspace, **changes, "forked_from": origin})
+    found = plan(
+        parent.model_copy(update={"workspace": child.workspace}), child, finished=finished, checkpoints=checkpoints,
+        from_stage=from_stage, from_checkpoint=from_checkpoint,
+    )  # fmt: skip
+    return child, found
+
+
+def origin_of(text: str) -> tuple[str | None, int | None]:
+    """The stage or the checkpoint that a word names: "extract", "train@150", "" for all that still holds. Raises ForkError."""
+    stage, sign, step = text.strip().partition("@")
+    if sign and (stage != "train" or not step.isdecimal()):
+        raise ForkError(f"'{text}' is no place to fork from; write a stage, or train@150 for the checkpoint of step 150.")
+    if stage and stage not in STAGES:
+        raise ForkError(f"There is no stage '{stage}'; it is one of {', '.join(STAGES)}, or train@STEP for a checkpoint.")
+    return (None, int(step)) if sign else (stage or None, None)
 
 
 def listed(words: Collection[str]) -> str:

@@ -22,7 +22,12 @@ KINDS = {"size": "sizes", "target": "targets", "machine": "machines"}
 
 
 class SpecError(ValueError):
-    """The spec cannot be used; the message is one sentence that names the field and what to do."""
+    """The spec cannot be used; the message is one sentence that names the field and what to do. ``fields``: what is wrong with
+    each field or section, by its dotted name, where that is known."""
+
+    def __init__(self, text: str, fields: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.fields = dict(fields or {})
 
 
 def names(kind: str) -> list[str]:
@@ -62,7 +67,7 @@ def resolve(size: str, target: str, machine: str, overrides: Mapping[str, Any] |
     try:
         return RunSpec.model_validate(merged)
     except ValidationError as error:
-        raise SpecError(explain(error)) from error
+        raise SpecError(explain(error), wrong_fields(error)) from error
 
 
 def override(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
@@ -73,7 +78,7 @@ def override(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
     try:
         return RunSpec.model_validate(table)
     except ValidationError as error:
-        raise SpecError(explain(error)) from error
+        raise SpecError(explain(error), wrong_fields(error)) from error
 
 
 def flat(spec: RunSpec) -> dict[str, Any]:
@@ -114,12 +119,22 @@ def explain(error: ValidationError) -> str:
     """The first thing wrong in one sentence, and how many more there are."""
     first, *rest = error.errors()
     where = ".".join(str(part) for part in first["loc"]) or "spec"
-    what = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        what = "there is no such field"
-    shown = "" if isinstance(first["input"], dict) else f" (got {first['input']!r})"
     more = f"; {len(rest)} more field{'s' if len(rest) > 1 else ''} wrong" if rest else ""
-    return f"{where}: {what}{shown}{more}."
+    return f"{where}: {_what(first)}{more}."
+
+
+def wrong_fields(error: ValidationError) -> dict[str, str]:
+    """What is wrong, by field: the dotted name without places in a list, "" for the spec as a whole."""
+    found: dict[str, str] = {}
+    for entry in error.errors():
+        names = [part for part in entry["loc"] if isinstance(part, str)]
+        found.setdefault(".".join(names), f"{_what(entry)}.")
+    return found
+
+
+def _what(entry: Any) -> str:
+    what = "there is no such field" if entry["type"] == "extra_forbidden" else entry["msg"].removeprefix("Value error, ")
+    return str(what) if isinstance(entry["input"], dict) else f"{what} (got {entry['input']!r})"
 
 
 def _merge(into: dict[str, Any], table: Mapping[str, Any]) -> None:

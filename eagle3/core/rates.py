@@ -70,6 +70,13 @@ def key(spec: RunSpec) -> str:
     return f"{spec.machine}/{spec.target.name}"
 
 
+def known(table: Mapping[str, Any], spec: RunSpec) -> Mapping[str, Any]:
+    """What a workspace's table of measured rates (``Probe.rates``) has for the machine and target of ``spec``: the ``measured``
+    of ``rates`` and of ``core.estimate.estimate``."""
+    found = table.get(key(spec))
+    return found if isinstance(found, Mapping) else {}
+
+
 def rates(spec: RunSpec, measured: Mapping[str, Any] | None = None) -> dict[str, Rate]:
     """Every rate that the estimate needs, by name. ``measured``: what ``rates.json`` holds under ``key(spec)``."""
     found = _cpu(spec) if spec.hardware.kind == "cpu" else _gpu(spec)

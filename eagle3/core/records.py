@@ -21,7 +21,8 @@ RESUMABLE_STATES = frozenset({"failed", "stopped", "lost", "unknown"})
 
 
 class Record(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    # Built at first use: importing all of them costs a console a fifth of a second before its first picture.
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 class Progress(Record):
@@ -74,6 +75,7 @@ class Event(Record):
     actor: str = ""
     text: str = ""
     detail: str = ""
+    step: int | None = Field(None, description="the step of training that it is about")
 
 
 class StageRecord(Record):
@@ -213,6 +215,17 @@ class Happening(Record):
     text: str = ""
 
 
+class Forkable(Record):
+    """The reply of the verb ``forkable``: what there is of a run to fork from. ``checkpoints``: steps, ascending;
+    ``secret_env``: names of the secrets that it was started with."""
+
+    run_id: str = ""
+    stages: list[str] = Field(default_factory=list)
+    checkpoints: list[int] = Field(default_factory=list)
+    spec_toml: str = ""
+    secret_env: list[str] = Field(default_factory=list)
+
+
 class Since(Record):
     """The reply of the verb ``since``: what happened after ``t``, the newest last; ``left_off`` counts older ones that did
     not fit. ``runs`` tells how each run concerned stands now (some fields of `RunSummary`)."""
@@ -255,10 +268,13 @@ class Probe(Record):
 
     now: float = 0.0
     host: dict[str, Any] = Field(default_factory=dict)
-    gpu: GpuReport = GpuReport()
+    gpu: GpuReport = Field(default_factory=GpuReport)
     disks: list[Disk] = Field(default_factory=list)
     vllm: list[VllmServer] = Field(default_factory=list)
     runs: list[RunSummary] = Field(default_factory=list)
+    rates: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="what the workspace's runs have measured, for ``core.rates.known``"
+    )
     watchers: list[Watcher] = Field(default_factory=list)
 
 

@@ -10,11 +10,17 @@ BYTES_OF = {"float32": 4, "bfloat16": 2, "auto": 2}
 """Bytes of a value by the spec's target.dtype; "auto" is taken for the half precision that models are published in."""
 
 
+def state_value_bytes(storage: str, dtype: str) -> int:
+    """Bytes of one stored value of a hidden state, by ``extract.storage`` and ``target.dtype``."""
+    return {"target": BYTES_OF[dtype], "bfloat16": 2, "float8_e4m3": 1}[storage]
+
+
 @dataclass(frozen=True)
 class DraftSize:
     """``parameters`` of the saved draft, embeddings and head included; those that training changes are ``trainable``.
 
-    ``value_bytes``: of one stored value. ``state_bytes_a_token``: captured layers x hidden size x bytes of a value.
+    ``value_bytes``: of one stored value of the draft, ``state_value_bytes`` of a hidden state. ``state_bytes_a_token``: captured
+    layers x hidden size x bytes of a value.
     ``checkpoint_bytes``: weights and AdamW's two moments in float32. ``saved_bytes``: the draft in the precision in which the
     target is served.
     """
@@ -23,6 +29,7 @@ class DraftSize:
     trainable: int
     state_bytes_a_token: int
     value_bytes: int
+    state_value_bytes: int
 
     @property
     def checkpoint_bytes(self) -> int:
@@ -49,5 +56,5 @@ def draft_size(spec: RunSpec) -> DraftSize:
     norms = 4 * hidden
     trainable = projection + attention + 3 * hidden * intermediate + norms
     frozen = ((target.vocab_size or vocabulary) + vocabulary) * hidden
-    value_bytes = BYTES_OF[target.dtype]
-    return DraftSize(trainable + frozen, trainable, len(target.captured_layers) * hidden * value_bytes, value_bytes)
+    stored = state_value_bytes(spec.extract.storage, target.dtype)
+    return DraftSize(trainable + frozen, trainable, len(target.captured_layers) * hidden * stored, BYTES_OF[target.dtype], stored)

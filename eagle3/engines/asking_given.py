@@ -100,7 +100,7 @@ def _answers(ctx: StageContext, who: str, http: httpx.Client) -> None:
 
 def _extracts(ctx: StageContext, who: str, http: httpx.Client, process: psutil.Process | None) -> None:
     """States of the right shape, twice the same number of rows, of layers that its command line names."""
-    from eagle3.store import StateError, check
+    from eagle3.states.checking import StateError, check, parse
 
     target = ctx.spec.target
     ids = list(range(100, 100 + _PROBE_TOKENS))
@@ -114,7 +114,7 @@ def _extracts(ctx: StageContext, who: str, http: httpx.Client, process: psutil.P
             )
         try:
             asyncio.run(_written(raw))
-            check(raw.read_bytes(), ids, layers=len(target.captured_layers), hidden_size=target.hidden_size)
+            check(parse(raw.read_bytes()), ids, layers=len(target.captured_layers), hidden_size=target.hidden_size)
         except OSError as error:
             raise StageError(
                 f"{who} writes its states to {raw}, which cannot be read here ({error.strerror}); extraction needs a folder that "
@@ -217,12 +217,12 @@ def _handle(reply: dict[str, Any]) -> Path | None:
 
 
 async def _written(raw: Path) -> None:
-    from eagle3.stages.extract import written
+    from eagle3.stages.landing import written
 
     await written(raw)
 
 
 def _discard(raw: Path) -> None:
-    from eagle3.stages.extract import discard
+    from eagle3.stages.landing import discard
 
     discard(raw)

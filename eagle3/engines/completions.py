@@ -22,11 +22,13 @@ _MAX_ANSWER_BYTES = 64 << 20
 
 
 class RequestFailed(Exception):
-    """A request got no usable answer. ``refused``: the server will refuse it every time (a prompt that is too long)."""
+    """A request got no usable answer. ``refused``: the server will refuse it every time (a prompt that is too long).
+    ``unreachable``: no connection came about, so the request has never been with the server."""
 
-    def __init__(self, reason: str, *, refused: bool = False) -> None:
+    def __init__(self, reason: str, *, refused: bool = False, unreachable: bool = False) -> None:
         super().__init__(reason)
         self.refused = refused
+        self.unreachable = unreachable
 
 
 @dataclass(frozen=True)
@@ -70,25 +72,29 @@ class Completions:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._client.aclose()
 
-    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The JSON object that the server answers. Raises RequestFailed after the last attempt, or at once when refused.
+    async def post(self, path: str, body: dict[str, Any], *, timeout_s: float | None = None) -> dict[str, Any]:
+        """The JSON object that the server answers. ``timeout_s``: this request's own limit. Raises RequestFailed after the
+        last attempt, or at once when refused.
 
         An attempt that got no answer in time is cancelled before the next one, and only one answer is ever returned: trying
         again doubles nothing.
         """
-        reason = ""
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        reason, unreachable = "", False
         for attempt in range(self._retries + 1):
             if attempt:
                 await asyncio.sleep(self._backoff_s * 2 ** (attempt - 1))
             began = time.monotonic()
             try:
-                async with asyncio.timeout(self._timeout_s):
+                unreachable = False
+                async with asyncio.timeout(limit_s):
                     status, content = await self._send(path, body)
             except TimeoutError:
-                reason = f"{self._who} gave no answer within {self._timeout_s:g} s"
+                reason = f"{self._who} gave no answer within {limit_s:.4g} s"
                 continue
             except httpx.HTTPError as error:
                 reason = f"{self._who} could not be asked, {type(error).__name__}: {error}"
+                unreachable = isinstance(error, httpx.ConnectError)
                 continue
             if status < 300:
                 answer = _object(content)
@@ -100,7 +106,8 @@ class Completions:
             reason = f"{self._who} answered with status {status}: {_message(content)}"
             if 400 <= status < 500 and status not in (408, 429):
                 raise RequestFailed(reason, refused=True)
-        raise RequestFailed(f"{reason} (tried {self._retries + 1} times)")
+        times = f" (tried {self._retries + 1} times)" if self._retries else ""
+        raise RequestFailed(f"{reason}{times}", unreachable=unreachable)
 
     async def _send(self, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
         """Status and body of one attempt. Raises RequestFailed for a body that does not end."""

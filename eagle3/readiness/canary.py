@@ -22,11 +22,11 @@ from eagle3.engines.model_dir import check_model_dir
 from eagle3.engines.server import Server
 from eagle3.journal import Journal
 from eagle3.readiness.asking import MARK
-from eagle3.stages import extract
+from eagle3.stages import extract, landing
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.prompts import read_builtin
 from eagle3.stages.samples import Template
-from eagle3.store import StateError
+from eagle3.states.checking import StateError
 from eagle3.targets import model_dir
 
 PROMPTS = 8
@@ -106,10 +106,10 @@ async def _one(client: Completions, model: str, ids: list[int]) -> tuple[dict[st
         raise RequestFailed("the server's answer names no file of hidden states; is its connector loaded?", refused=True)
     raw = Path(handle)
     try:
-        await extract.written(raw)
+        await landing.written(raw)
         tensors = load_file(raw)
     finally:
-        extract.discard(raw)
+        landing.discard(raw)
     said = (reply.get("choices") or [{}])[0].get("token_ids") or []
     return tensors, int(said[0]) if said else None
 

@@ -24,7 +24,8 @@ class Facts(NamedTuple):
 
     ``same_world`` and the lives are about the processes of ``started``; ``starter_*`` about the process that
     ``starting`` names. ``left`` are pids of the attempt's other processes that still live. ``progress`` is the
-    attempt's own. ``gap_s`` is the median gap between the stage's rows. ``yielding`` names what is being stopped for it.
+    attempt's own. ``gap_s`` is the median gap between the stage's rows, ``stall_s`` the silence that
+    the spec allows. ``yielding`` names what is being stopped for it.
     """
 
     now: float
@@ -36,6 +37,7 @@ class Facts(NamedTuple):
     progress: Dict[str, Any] = NOTHING
     row_t: Optional[float] = None
     gap_s: Optional[float] = None
+    stall_s: float = QUIET_AT_LEAST_S
     same_world: bool = True
     worker_lives: bool = False
     supervisor_lives: bool = False
@@ -79,10 +81,15 @@ def _running(facts: Facts) -> Tuple[str, str]:
     quiet_until = facts.progress.get("quiet_until") or 0.0
     signs = [t for t in (facts.started.get("t"), facts.progress.get("t"), facts.row_t) if isinstance(t, (int, float))]
     silent_s = facts.now - max(signs) if signs else 0.0
-    allowed_s = max(QUIET_AT_LEAST_S, QUIET_GAPS * (facts.gap_s or 0.0))
+    allowed_s = max(facts.stall_s, QUIET_GAPS * (facts.gap_s or 0.0))
     if facts.now > quiet_until and silent_s > allowed_s:
-        return "stalled", f"stalled: nothing heard for {silent_s / 60:.0f} min; look at the log, stop it if nothing moves"
+        heard = f"nothing heard for {_span(silent_s)}, which is beyond {_span(allowed_s)}"
+        return "stalled", f"stalled: {heard}; look at the log, stop it if nothing moves"
     return "running", str(facts.progress.get("reason") or "running") if facts.now <= quiet_until else "running"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
 def _ended(facts: Facts) -> Tuple[str, str]:

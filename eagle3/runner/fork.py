@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from eagle3.runner import rundir
+from eagle3.runner import pruned, rundir
 from eagle3.runner.errors import VerbError
-from eagle3.runner.preflight import check_launch, make_run_dir
+from eagle3.runner.preflight import check_launch, make_run_dir, secret_names
 
 FILE = "fork.json"
 PINS = "pins"
@@ -86,6 +86,20 @@ def fork(
     }  # fmt: skip
 
 
+def forkable(run_dir: Path) -> Dict[str, Any]:
+    """What there is to fork from, for the verb ``forkable``: finished stages, steps of checkpoints, the spec, and the names of
+    the secrets that the run was started with."""
+    launch = rundir.read_object(run_dir / "launch.json")
+    try:
+        spec_toml = (run_dir / "spec.toml").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        spec_toml = ""
+    return {
+        "run_id": run_dir.name, "stages": finished_stages(run_dir), "checkpoints": checkpoints(run_dir), "spec_toml": spec_toml,
+        "secret_env": secret_names(launch),
+    }  # fmt: skip
+
+
 def finished_stages(run_dir: Path) -> List[str]:
     """The stages of a run that have a record, in no order."""
     folder = run_dir / "stages"
@@ -139,6 +153,9 @@ class _Linker:
         for name, entry in record["outputs"].items():
             if (folder / name).exists():
                 continue  # an output of two stages' patterns
+            if not (self._parent / name).exists() and pruned.on_purpose(self._parent, name):
+                rundir.write_json(folder / pruned.FILE, rundir.read_object(self._parent / pruned.FILE), durable=False)
+                continue
             self._file(folder, name)
             if not (folder / name).is_file() or _sha256(folder / name) != entry.get("sha256"):
                 raise VerbError(
@@ -151,7 +168,8 @@ class _Linker:
 
     def _states(self, folder: Path) -> None:
         """The states that the manifest vouches for and whose size is right; the others are made again."""
-        self._file(folder, "states/manifest.jsonl")
+        for name in ("states/manifest.jsonl", "states/looked.json"):
+            self._file(folder, name)
         for row in _rows(self._parent / "states" / "manifest.jsonl"):
             name = f"states/hs_{row.get('index')}.safetensors"
             with contextlib.suppress(FileNotFoundError):

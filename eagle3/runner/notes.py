@@ -22,9 +22,11 @@ LOCK_STALE_S = 30.0
 
 def notes(folder: Path, op: str, args: Dict[str, Any]) -> Dict[str, Any]:
     """``read`` gives ``{"text","t"}``; ``write`` takes ``text`` and the ``base`` that it was made from, merges it with what
-    others wrote meanwhile, and gives ``{"text","t","merged","conflicts"}``. Raises VerbError."""
+    others wrote meanwhile, and gives ``{"text","t","merged","conflicts"}``; ``append`` takes one ``line``. Raises VerbError."""
     if op == "read":
         return _read(folder)
+    if op == "append":
+        return append_once(folder, str(args["line"]))
     if op != "write":
         raise VerbError("usage", f"There is no way {op!r} to use notes.", "Use read or write.")
     return write(folder, str(args["base"]), str(args["text"]))
@@ -45,6 +47,23 @@ def write(folder: Path, base: str, text: str) -> Dict[str, Any]:
         except OSError as error:
             raise from_os_error(error, f"writing {folder / NAME}") from error
     return {**_read(folder), "merged": now != base, "conflicts": conflicts}
+
+
+def append_once(folder: Path, line: str) -> Dict[str, Any]:
+    """Add one line at the end, unless it is there: a line carries its time and its writer, so that the same one twice is the
+    same note asked for again over a broken link. Gives ``{"text","t","already"}``. Raises VerbError."""
+    line = " ".join(line.split())
+    if not line:
+        raise VerbError("usage", "The note is empty.", "Write a few words.")
+    already = line in _lines(_read(folder)["text"])
+    if not already:
+        if len(_read(folder)["text"]) + len(line.encode()) > LIMIT_BYTES:
+            raise VerbError("usage", f"The notes are longer than {LIMIT_BYTES >> 20} MiB.", "Move a part to another file.")
+        try:
+            append(folder, f"{line}\n")
+        except OSError as error:
+            raise from_os_error(error, f"writing {folder / NAME}") from error
+    return {**_read(folder), "already": already}
 
 
 def append(folder: Path, text: str) -> None:

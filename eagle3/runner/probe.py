@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, List
 
-from eagle3.runner import gpu, host, proctable, rundir, state, vllm, watchers
+from eagle3.runner import gpu, host, proctable, rates, rundir, state, vllm, watchers
 from eagle3.runner.errors import VerbError, from_os_error
 
 
@@ -80,5 +80,6 @@ def probe(workspace: str, paths: Iterable[str] = (), urls: Iterable[str] = ()) -
         "disks": (disks or {"found": []})["found"],
         "vllm": found["servers"],
         "runs": found["runs"],
+        "rates": rates.measured(workspace),
         "watchers": watchers.watchers(workspace, time.time()),
     }

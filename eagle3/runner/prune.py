@@ -12,11 +12,12 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from eagle3.runner import fork, rundir, state
+from eagle3.runner import fork, pruned, rundir, state
 from eagle3.runner.errors import VerbError, from_os_error
 
-ARTEFACTS = ("states", "checkpoints", "logs")
-"""What can be pruned: hidden states, checkpoints of the training, logs of servers and of attempts that have ended."""
+ARTEFACTS = ("states", "checkpoints", "untrained", "logs")
+"""What can be pruned: hidden states, checkpoints of the training, the draft as it was before it, and logs of servers and of
+attempts that have ended."""
 
 
 def prune(
@@ -48,6 +49,8 @@ def prune(
         if not kept:
             item["freed_bytes"] = sum(size for size, (_, about) in zip(sizes, files) if _last_name(about, gone))
             if apply and files:
+                if name == "untrained":  # first, so that a prune that is killed leaves nothing to be made again
+                    pruned.note(run_dir, name, now)
                 _delete(run_dir, [path for path, _ in files])
         items.append(item)
     return {
@@ -65,12 +68,14 @@ def _last_name(about: os.stat_result, gone: Dict[Tuple[int, int], int]) -> bool:
 def _kept(name: str, found: Dict[str, Any], pins: List[Tuple[str, Dict[str, Any]]]) -> str:
     if found["state"] in state.LIVE:
         return f"the run is {found['state']}"
-    needs = {"states": ("extract",), "checkpoints": ("train",)}.get(name, ())
+    needs = {"states": ("extract",), "checkpoints": ("train",), "untrained": ("train",)}.get(name, ())
     for new_id, pin in pins:
         if set(needs) & {*(pin.get("stages") or ()), *(pin.get("partial") or ())}:
             return f"the fork {new_id} points at them"
     if name == "states" and "train" not in found["stages"]:
         return "the training has not finished and would need them"
+    if name == "untrained" and "export" not in found["stages"]:
+        return "the run has not finished and may serve it for comparison"
     return ""
 
 
@@ -84,6 +89,8 @@ def _files(run_dir: Path, name: str, found: Dict[str, Any]) -> List[Tuple[Path, 
         # A training that has not finished goes on from the newest one.
         going = steps if "train" in found["stages"] else steps[:-1]
         paths = (path for step in going for path in (run_dir / "train" / "checkpoints" / f"step-{step}").iterdir())
+    elif name == "untrained":
+        paths = (path for path in (run_dir / pruned.UNTRAINED).rglob("*") if not path.is_dir())
     else:
         old = [n for n in state.attempts(run_dir) if n != found["attempt"]]
         attempts = (run_dir / "attempts" / str(number) / "run.log" for number in old)

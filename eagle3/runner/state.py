@@ -78,6 +78,7 @@ def facts(run_dir: Path, now: float) -> Tuple[int, derive.Facts]:
         progress=progress if progress.get("attempt") == attempt else {},
         row_t=row_t,
         gap_s=gap_s,
+        stall_s=_stall_s(run_dir),
         same_world=identity.same_world(started),
         worker_lives=worker_lives,
         supervisor_lives=supervisor_lives,
@@ -91,6 +92,12 @@ def facts(run_dir: Path, now: float) -> Tuple[int, derive.Facts]:
         reason=_reason(run_dir, attempt) if ended else "",
         yielding="" if started else ", ".join(s["name"] for s in _services(run_dir) if s["state"] == "stopped"),
     )
+
+
+def _stall_s(run_dir: Path) -> float:
+    """How long the run may be silent, as its spec says; an older run's launch does not."""
+    after_s = (read_object(run_dir / "launch.json").get("stall") or {}).get("after_s")
+    return float(after_s) if isinstance(after_s, (int, float)) and after_s > 0 else derive.QUIET_AT_LEAST_S
 
 
 def told_end(run_dir: Path, attempt: int) -> Tuple[str, str]:

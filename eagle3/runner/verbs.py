@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import sys
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
@@ -27,6 +28,7 @@ from eagle3.runner import (
     remedies,
     rundir,
     settling,
+    shakedown,
     since,
     stack_dump,
     state,
@@ -49,6 +51,7 @@ LIMITS_S = {
     "facts": 30.0,
     "list": 20.0,
     "launch": 45.0,
+    "forkable": 30.0,
     "fork": 120.0,
     "read": 30.0,
     "poll": 30.0,
@@ -63,6 +66,7 @@ LIMITS_S = {
     "gpu": 15.0,
     "http": 60.0,
     "check_start": 30.0,
+    "shakedown": 30.0,
     "check_read": 30.0,
     "check_stop": 45.0,
     "remedy": 300.0,
@@ -175,6 +179,10 @@ def _launch(args: Args) -> Dict[str, Any]:
     )
 
 
+def _forkable(args: Args) -> Dict[str, Any]:
+    return forking.forkable(_existing(args))
+
+
 def _fork(args: Args) -> Dict[str, Any]:
     return forking.fork(
         args["workspace"],
@@ -273,6 +281,11 @@ def _check_start(args: Args) -> Dict[str, Any]:
     return deepcheck.start(args["workspace"], wants, str(args.get("check_id") or ""), str(args.get("actor") or ""))
 
 
+def _shakedown(args: Args) -> Dict[str, Any]:
+    actor = str(args.get("actor") or "")
+    return shakedown.start(args["workspace"], args["run_id"], args["spec"], str(args.get("python") or sys.executable), actor)
+
+
 def _check_read(args: Args) -> Dict[str, Any]:
     return jobs.read(args["workspace"], args["check_id"], int(args.get("offset") or 0), int(args.get("log_offset") or 0))
 
@@ -306,6 +319,7 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "facts": _facts,
     "list": _list,
     "launch": _launch,
+    "forkable": _forkable,
     "fork": _fork,
     "read": _read,
     "poll": _poll,
@@ -320,6 +334,7 @@ _VERBS: Dict[str, Callable[[Args], Dict[str, Any]]] = {
     "gpu": _gpu,
     "http": _http,
     "check_start": _check_start,
+    "shakedown": _shakedown,
     "check_read": _check_read,
     "check_stop": _check_stop,
     "remedy": _remedy,

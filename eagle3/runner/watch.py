@@ -48,6 +48,7 @@ class Watch:
         self._xid_count = 0
         self._gpu_report: Optional[Dict[str, Any]] = None
         self._stalls = 0
+        self._stall_response = str((launch.get("stall") or {}).get("response") or "warn")
         self._stalled = False
         self._dump: Optional["_Dump"] = None
         self._logs = LogLimit(int(launch.get("log_limit_bytes") or LIMIT_BYTES))
@@ -152,6 +153,15 @@ class Watch:
         if self._dump is not None and self._dump.done():
             dump, self._dump = self._dump, None
             self._tell_stall(dump)
+            if self._stall_response == "stop":
+                self._stop_stalled()
+
+    def _stop_stalled(self) -> None:
+        """The guard's spec says that a silent run ends; its stacks are in the log by now. The supervisor obeys the order."""
+        if self._stalled and not state.stop_request(self._run_dir, self._attempt):
+            self._event("guard-stall", "the run is silent: it is stopped now, as guards.stall says; resume it to go on", "error")
+            order = {"v": 1, "attempt": self._attempt, "mode": "now", "by": "the guard stall", "t": time.time()}
+            rundir.write_json(self._run_dir / "stop.json", order)
 
     def _look_for_stall(self) -> None:
         found = state.summary(self._run_dir, time.time())
@@ -159,7 +169,7 @@ class Watch:
             if self._stalled:
                 self._event("stall_over", "the run moves again", "info")
             self._stalled = False
-        elif not self._stalled:
+        elif not self._stalled and self._stall_response != "off":
             self._stalled = True
             self._stalls += 1
             slowest = ranks.slowest_text(ranks.read(self._run_dir, self._attempt), time.time())

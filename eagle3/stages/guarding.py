@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from eagle3.core.guards import Finding
 from eagle3.runner import control
 from eagle3.stages.context import StageContext, StageError
+
+
+class Tripped(StageError):
+    """A guard ends the work at a place that cannot tell of it: whoever called it does, by ``told``."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.text)
+        self.finding = finding
+
+
+@contextmanager
+def told(ctx: StageContext) -> Iterator[None]:
+    """Around work that may raise Tripped: the guard is told as every other, then the error goes on."""
+    try:
+        yield
+    except Tripped as error:
+        act(ctx, [error.finding])
+        raise
 
 
 def act(ctx: StageContext, findings: Iterable[Finding], save: Callable[[], None] = lambda: None) -> bool:

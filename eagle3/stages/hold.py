@@ -36,17 +36,12 @@ class Hold:
                 self._ctx.journal.event("paused", f"{self._words(order)} `eagle3 resume` lets it go on.")
             if now - self._told >= _TELL_EVERY_S:
                 self._told = now
-                self._ctx.journal.progress(
-                    self._stage, self.done, self.total, self._unit, quiet_s=6 * _TELL_EVERY_S, reason=self._words(order)
-                )
+                self.tell(6 * _TELL_EVERY_S, self._words(order))
             return True
         if self._since is not None:
             held_s = now - self._since
             self._since = None
-            self.seconds += held_s
-            self._ctx.paused_s += held_s
-            self._ctx.journal.restart_rate()
-            self._ctx.journal.progress(self._stage, self.done, self.total, self._unit)
+            self.held(held_s)
             self._ctx.journal.event("resumed", f"The run goes on after a pause of {held_s:.0f} s.")
         return False
 
@@ -54,6 +49,17 @@ class Hold:
         """Hold here until the run goes on or is stopped; the caller looks for the stop."""
         while self() and not self._ctx.stop_requested():
             sleep(_POLL_S)
+
+    def tell(self, quiet_s: float, reason: str) -> None:
+        """Say in the progress why nothing moves, and for how long nothing may be heard."""
+        self._ctx.journal.progress(self._stage, self.done, self.total, self._unit, quiet_s=quiet_s, reason=reason)
+
+    def held(self, held_s: float) -> None:
+        """Count a wait that is over, whatever it was for: it is in no rate and in no stage's seconds."""
+        self.seconds += held_s
+        self._ctx.paused_s += held_s
+        self._ctx.journal.restart_rate()
+        self._ctx.journal.progress(self._stage, self.done, self.total, self._unit)
 
     def _words(self, order: dict[str, Any]) -> str:
         since = time.strftime("%H:%M", time.localtime(float(order.get("t") or 0)))

@@ -22,6 +22,7 @@ from eagle3.runner import rundir
 from eagle3.stages import guarding
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
+from eagle3.states.quarantine import put_aside
 from eagle3.targets import model_dir
 from eagle3.training.samples import Sample, read_samples
 
@@ -36,11 +37,17 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
     return {"vocabulary": spec.vocabulary.model_dump(), "model": fingerprint(model_dir(spec.target.model))}
 
 
+def besides(ctx: StageContext) -> dict[str, Any]:
+    """Samples that were put aside are not counted: nothing is trained on them."""
+    aside = sorted(put_aside(ctx.run_dir))
+    return {"put_aside": aside} if aside else {}
+
+
 def run(ctx: StageContext) -> dict[str, Any]:
     """Count, map, check and measure. Figures: ``size``, ``coverage`` (held-out share) and ``coverage_train``."""
     ctx.check_disk()
     ctx.journal.progress("vocabulary", 0, None, "tokens", quiet_s=120, reason="loading speculators")
-    samples = read_samples(ctx.run_dir / "data" / "samples.jsonl")
+    samples = read_samples(ctx.run_dir / "data" / "samples.jsonl", without=put_aside(ctx.run_dir))
     target_size = target_vocabulary(ctx.model_dir)
     size = min(ctx.spec.vocabulary.size, target_size)
     folder = ctx.path("vocabulary", "token_freq.pt").parent

@@ -16,6 +16,7 @@ from speculators.train.distributed_batch_sampler import MultipackDistributedBatc
 from torch.utils.data import DataLoader
 
 from eagle3.stages.context import StageError
+from eagle3.states.packing import unpack
 from eagle3.training.samples import Sample
 
 
@@ -41,7 +42,7 @@ class StatesDataset(BaseDataset):
         sample = self.samples[index]
         path = self.states_dir / f"hs_{sample.index}.safetensors"
         try:
-            loaded = load_file(path)
+            loaded = unpack(load_file(path), self.hidden_states_dtype)
             check_hidden_states(loaded, sample.input_ids)
         except (OSError, SafetensorError, ValueError) as error:
             raise StageError(

@@ -9,6 +9,7 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from eagle3.stages import guarding
 from eagle3.stages import train as stage
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.stages.hold import Hold
+from eagle3.states.quarantine import put_aside
 from eagle3.training import draft, heldout
 from eagle3.training.checkpoint import Checkpoint
 from eagle3.training.dataset import Collate, StatesDataset, train_loader
@@ -58,7 +60,7 @@ class Session:
         self.device = _device(spec, self.group)
         self.compute = getattr(torch, spec.train.dtype)
         self.kind = KINDS[spec.train.kind]
-        samples = read_samples(ctx.run_dir / "data" / "samples.jsonl")
+        samples = read_samples(ctx.run_dir / "data" / "samples.jsonl", without=put_aside(ctx.run_dir))
         pack, states = spec.train.pack_tokens, ctx.run_dir / "states"
         dataset = StatesDataset(samples["train"], states, pack, self.compute)
         self.heldout = StatesDataset(samples["heldout"], states, pack, self.compute)
@@ -127,7 +129,9 @@ class Session:
         ctx.journal.restart_rate()
         ctx.journal.progress("train", self.trainer.steps_done, total, "steps")
         self._score_again()
-        self.trainer.run()
+        # Every rank comes to it; one tells.
+        with guarding.told(ctx) if self.group.leads else nullcontext():
+            self.trainer.run()
         self._save()
         val = self._validate(total)
         best = self._take_best() if ctx.spec.train.export_best else None
@@ -197,13 +201,16 @@ class Session:
 
     def _look(self, row: StepRow) -> list[guards.Finding]:
         """What of the step goes wrong quietly."""
-        used, total = self._memory() if self.device.type == "cuda" else (None, None)
+        used, total = self._memory()
         seen = guards.StepSeen(
             row.step, row.loss, row.grad_norm, row.acc_pos[0], row.tokens, time.time(), time.monotonic(), used, total
         )
         return self.guards.take(seen)
 
-    def _memory(self) -> tuple[int, int]:
+    def _memory(self) -> tuple[int | None, int | None]:
+        """Bytes in use and bytes in all of the GPU; None where there is none."""
+        if self.device.type != "cuda":
+            return None, None
         free, total = torch.cuda.mem_get_info(self.device)
         return total - free, total
 

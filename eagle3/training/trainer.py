@@ -25,6 +25,8 @@ from speculators.model import SpeculatorModel
 from speculators.train.trainer import Trainer, TrainerConfig
 from torch.utils.data import DataLoader
 
+from eagle3.core import guards
+from eagle3.stages import guarding
 from eagle3.stages.context import StageError
 from eagle3.training import kinds, sharding
 from eagle3.training.checkpoint import Checkpoint
@@ -206,10 +208,7 @@ class DraftTrainer(Trainer):
             return
         # A loss that is not finite shows in the gradient norm, and here the weights are still good.
         if not math.isfinite(self._grad_norm):
-            raise StageError(
-                f"The loss or its gradient is not a finite number at step {self.global_step + 1}; the last checkpoint is kept. "
-                "Lower train.learning_rate, or look at the hidden states, then resume or fork the run."
-            )
+            raise guarding.Tripped(guards.not_finite(self.global_step + 1, self._grad_norm))
         super()._optimizers_step()
 
     def _schedulers_step(self) -> None:

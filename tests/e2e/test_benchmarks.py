@@ -35,6 +35,22 @@ def test_the_link_is_measured_and_written_down(tmp_path: Path) -> None:
         assert title[:20] in done.stdout
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_console_is_measured_beside_its_peers(tmp_path: Path) -> None:
+    written = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "benchmarks", "console", "--quick", "--json", str(written)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=590, check=False)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(written.read_text())["console"]
+    targets = {title: figure["target"] for title, figure in figures.items() if figure["target"]}
+    assert targets["first paint"] == "<= 0.8" and targets["key to paint, 95th percentile"] == "<= 100"
+    assert targets["live plots: processor"] == "<= 5" and targets["no run lives, GPUs change: processor"] == "<= 1"
+    survived = {title: figure["value"] for title, figure in figures.items() if title.startswith("survived")}
+    assert len(survived) == 3 and set(survived.values()) == {1.0}
+    assert {title.partition(":")[0] for title in figures} >= {"W&B LEET", "vllmstat", "nvitop"}
+
+
 def test_a_figure_is_the_median_and_passes_or_misses_its_target() -> None:
     figure = Figure.of([3.0, 1.0, 2.0], "s", "<= 2")
     assert (figure.value, figure.n, figure.spread, figure.met) == (2.0, 3, (1.0, 3.0), True)

@@ -110,3 +110,13 @@ def test_a_last_line_without_an_end_is_not_joined_to_what_is_appended(tmp_path: 
     (tmp_path / "NOTES.md").write_text("half")
     notes.append(tmp_path, "next\n")
     assert (tmp_path / "NOTES.md").read_text() == "half\nnext\n"
+
+
+def test_a_line_that_is_asked_for_twice_over_a_broken_link_stands_once(tmp_path: Path) -> None:
+    notes.append(tmp_path, "# Notes\nwithout an end")
+    line = "- 2026-11-30 10:00:00 ann: the learning\nrate was  wrong"
+    first, again = (notes.notes(tmp_path, "append", {"line": line}) for _ in range(2))
+    assert first["text"] == "# Notes\nwithout an end\n- 2026-11-30 10:00:00 ann: the learning rate was wrong\n"
+    assert (again["text"], first["already"], again["already"]) == (first["text"], False, True)
+    with pytest.raises(VerbError, match="The note is empty"):
+        notes.notes(tmp_path, "append", {"line": " \n "})

@@ -12,13 +12,14 @@ import pytest
 from eagle3.runner import fork as forking
 from eagle3.runner import launch as launching
 from eagle3.runner import prune as pruning
-from eagle3.runner import rundir, verbs
+from eagle3.runner import pruned, rundir, verbs
 from eagle3.runner.errors import VerbError
 from tests.runner.finished_run import finished_run, put
 from tests.runner.support import Channel, plan
 
 ALL = pruning.ARTEFACTS
 FORKED = ("prepare", "regenerate", "extract", "vocabulary", "train")
+EXPORTED = b'{"v": 1, "stage": "export", "attempt": 1, "outputs": {}, "t": 1}'
 ENDS = plan("raise SystemExit(0)")
 
 
@@ -26,6 +27,7 @@ ENDS = plan("raise SystemExit(0)")
 def run_dir(workspace: Path) -> Path:
     """A finished run with two attempts."""
     found = finished_run(workspace)
+    put(found, "stages/export.json", EXPORTED)
     for attempt in (1, 2):
         put(found, f"attempts/{attempt}/run.log", b"words")
         put(found, f"attempts/{attempt}/exit.json", b'{"code": 0, "t": 1.0}')
@@ -62,6 +64,20 @@ def test_what_is_named_goes_and_everything_else_stays(run_dir: Path) -> None:
     assert "attempts/1/run.log" not in left and "attempts/2/run.log" in left, "the last attempt's log stays"
     assert {"train/draft/model.safetensors", "states/manifest.jsonl", "spec.toml"} <= left
     assert "pruned" in (run_dir / "events.jsonl").read_text()
+
+
+def test_the_untrained_draft_goes_once_the_run_has_finished_and_its_training_stays_whole(workspace: Path, run_dir: Path) -> None:
+    (run_dir / "stages" / "export.json").unlink()
+    assert items(run_dir)["untrained"]["kept"] == "the run has not finished and may serve it for comparison"
+    put(run_dir, "stages/export.json", EXPORTED)
+    assert items(run_dir)["untrained"]["freed_bytes"] == len(b"untrained")
+    assert items(run_dir, "untrained", apply=True)["untrained"]["files"] == 1
+    assert not (run_dir / "train/untrained/model.safetensors").exists()
+    assert pruned.on_purpose(run_dir, "train/untrained/model.safetensors")
+    assert not pruned.on_purpose(run_dir, "train/draft/model.safetensors")
+    fork(workspace)
+    child = workspace / "runs" / "child"
+    assert (child / "train/draft/model.safetensors").exists() and pruned.on_purpose(child, "train/untrained/model.safetensors")
 
 
 def test_pruning_twice_is_no_error(run_dir: Path) -> None:

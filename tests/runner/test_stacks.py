@@ -104,6 +104,28 @@ def test_a_stall_leaves_the_stacks_and_names_the_slowest_rank_once(workspace: Pa
     assert state_is(run_dir, "running")()
 
 
+def test_a_silent_run_is_stopped_after_its_stacks_were_taken_where_the_spec_says_so(workspace: Path) -> None:
+    run_dir = Path(launch(workspace, "r", "", tree(heartbeat_s=0.1, stall={"response": "stop", "after_s": 90.0}))["run_dir"])
+    wait_for(lambda: sum(stack_dump.catches(p.pid) for p in worker_processes(run_dir)) == 3)
+    rundir.write_json(run_dir / "attempts/1/started.json", {**started(run_dir), "t": time.time() - 100})
+    wait_for(lambda: (run_dir / "attempts/1/exit.json").exists())
+    assert rundir.read_object(run_dir / "attempts/1/exit.json")["by"] == "the guard stall"
+    kinds = [json.loads(line)["kind"] for line in (run_dir / "events.jsonl").read_text().splitlines()]
+    assert kinds.index("stalled") < kinds.index("stack_dump") < kinds.index("guard-stall") < kinds.index("attempt_ended")
+    assert "in waits_for_the_others" in log_of(run_dir), "its threads were asked before it ended"
+    [stalled] = events(run_dir, "stalled")
+    assert "which is beyond 90 s" in stalled["text"], "the threshold is told"
+    wait_for(state_is(run_dir, "stopped"))
+
+
+def test_a_silence_that_the_spec_does_not_mind_is_no_event(workspace: Path) -> None:
+    run_dir = Path(launch(workspace, "r", "", tree(heartbeat_s=0.1, stall={"response": "off", "after_s": 0.5}))["run_dir"])
+    wait_for(state_is(run_dir, "stalled"))
+    beats = (run_dir / "attempts/1/heartbeat.json").stat().st_mtime_ns
+    wait_for(lambda: (run_dir / "attempts/1/heartbeat.json").stat().st_mtime_ns > beats + 500_000_000)
+    assert events(run_dir, "stalled") == []
+
+
 def test_stacks_can_be_had_without_a_supervisor(running: Path) -> None:
     kill_supervisor(running)
     answer = verbs.handle("dump", {"workspace": str(running.parent.parent), "run_id": "r"})

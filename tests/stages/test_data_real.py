@@ -69,4 +69,4 @@ def test_a_second_start_finds_everything_whole_and_starts_no_server(done: tuple[
     ctx.server_python = "/no/such/python"
     assert regenerate.run(ctx)["answer_tokens"] == figures["regenerate"]["answer_tokens"]
     again = extract.run(ctx)
-    assert again == {key: figures["extract"][key] for key in ("samples", "tokens", "bytes")}
+    assert again == {key: figures["extract"][key] for key in ("samples", "tokens", "bytes", "quarantined")}

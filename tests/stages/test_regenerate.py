@@ -218,3 +218,13 @@ def test_a_server_that_answers_in_repeated_tokens_ends_the_stage(tmp_path: Path)
     assert len(ask(ctx).requests) >= 8, "a resume asks for them again"
     (event,) = [row for row in rows(tmp_path, "events.jsonl") if row["kind"] == "guard-repeated-tokens"]
     assert event["guard"]["threshold"] == 0.1 and event["guard"]["counts"]["answers"] >= 8
+
+
+def test_samples_that_the_loss_cannot_see_are_a_guards_event(tmp_path: Path) -> None:
+    # Prompts longer than what a sample may hold: their answers are cut away, whole.
+    ctx = prepared(tmp_path, target__max_model_len=52, evaluate__prompts=4)
+    ask(ctx)
+    assert finish(ctx)["skipped"] >= 1
+    (event,) = [row for row in rows(tmp_path, "events.jsonl") if row["kind"] == "guard-zero-mask"]
+    assert event["guard"]["threshold"] == 0.2 and event["guard"]["counts"]["samples"] == 9
+    assert "Check the chat template" in event["text"]

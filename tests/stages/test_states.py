@@ -1,23 +1,19 @@
-"""States are checked as they land, and none that has changed is trusted again. The server is an edge fake."""
+"""States are checked as they land, and none that has changed is trusted again."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Mapping
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save, save_file
+from safetensors.torch import save
 
 from eagle3.rows import Row, read_rows, write_rows
-from eagle3.stages import extract
-from eagle3.stages.context import StageContext, StageError
-from eagle3.store import StateError, StateStore, check
-from tests.stages.fake_vllm import FakeVllm, Reply
-from tests.stages.runs import context
+from eagle3.states.checking import MixedUp, StateError, check, parse
+from eagle3.store import StateStore
 
 LAYERS, HIDDEN = 4, 576
 
@@ -26,8 +22,8 @@ def sample(index: int, tokens: int = 5) -> Row:
     return {"index": index, "id": f"s-{index}", "split": "train", "input_ids": [10 + index + i for i in range(tokens)]}
 
 
-def states(tokens: int = 5) -> torch.Tensor:
-    return torch.randn(tokens, LAYERS, HIDDEN, generator=torch.Generator().manual_seed(tokens))
+def states(tokens: int = 5, seed: int = 0) -> torch.Tensor:
+    return torch.randn(tokens, LAYERS, HIDDEN, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture
@@ -75,14 +71,15 @@ def copied(hidden: torch.Tensor) -> torch.Tensor:
 )
 def test_every_way_to_be_wrong_is_found_and_named(wrong: bytes, said: str) -> None:
     with pytest.raises(StateError, match=said):
-        check(wrong, [1, 2, 3, 4, 5], layers=LAYERS, hidden_size=HIDDEN)
+        check(parse(wrong), [1, 2, 3, 4, 5], layers=LAYERS, hidden_size=HIDDEN)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_right_states_pass_and_keep_their_dtype(store: StateStore, dtype: torch.dtype) -> None:
+def test_right_states_pass_and_keep_their_dtype(tmp_path: Path, dtype: torch.dtype) -> None:
+    store = StateStore(tmp_path, layers=[2, 15, 27, 30], hidden_size=HIDDEN, dtype=str(dtype).removeprefix("torch."))
     row = store.write(sample(0), states().to(dtype))
     assert store.load(0)["hidden_states"].dtype == dtype
-    assert row.bytes == store.path(0).stat().st_size <= store.bytes_of(5, 1, str(dtype).removeprefix("torch."))
+    assert row.bytes == store.path(0).stat().st_size <= store.bytes_of(5, 1) == store.landing_bytes(5)
 
 
 def test_the_loader_that_trains_reads_them(store: StateStore) -> None:
@@ -97,7 +94,7 @@ def test_the_loader_that_trains_reads_them(store: StateStore) -> None:
 
 def test_a_file_that_changed_vanished_or_belongs_to_other_tokens_is_made_again(store: StateStore) -> None:
     for index in range(5):
-        store.write(sample(index), states())
+        store.write(sample(index), states(seed=index))
     flipped = bytearray(store.path(1).read_bytes())
     flipped[-1] ^= 1
     store.path(1).write_bytes(bytes(flipped))
@@ -111,7 +108,7 @@ def test_a_file_that_changed_vanished_or_belongs_to_other_tokens_is_made_again(s
 
 def test_a_torn_manifest_costs_only_its_last_row(store: StateStore) -> None:
     for index in range(3):
-        store.write(sample(index), states())
+        store.write(sample(index), states(seed=index))
     store.manifest.write_bytes(store.manifest.read_bytes()[:-7])
     assert set(store.whole(map(sample, range(3)))) == {0, 1}
 
@@ -122,91 +119,7 @@ def test_a_manifest_that_is_garbage_vouches_for_nothing(store: StateStore) -> No
     assert store.whole([sample(0)]) == {}
 
 
-# ---------------------------------------------------------------- the stage's asking, against an edge fake
-
-
-class Extractor:
-    """Writes what a connector would write for each request. ``spoil`` names the samples whose first files are wrong."""
-
-    def __init__(self, store: StateStore, spoil: Mapping[int, int] | None = None) -> None:
-        self._raw = store.raw
-        self._spoil = dict(spoil or {})
-
-    def __call__(self, number: int, body: Mapping[str, Any]) -> Reply:
-        ids = body["prompt"]
-        hidden = states(len(ids))
-        if self._spoil.get(ids[0], 0) > 0:
-            self._spoil[ids[0]] -= 1
-            hidden = nan(hidden)
-        path = self._raw / f"cmpl-{number}.safetensors"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_name(f"{path.name}.lock").touch()
-        save_file({"hidden_states": hidden, "token_ids": torch.tensor(ids)}, path)
-        return Reply(body=json.dumps({"choices": [{}], "kv_transfer_params": {"hidden_states_path": str(path)}}).encode())
-
-
-def run(ctx: StageContext, spoil: Mapping[int, int] | None = None) -> tuple[StateStore, FakeVllm]:
-    """One attempt of the stage but for the server's start."""
-    samples = read_rows(ctx.run_dir / "data" / "samples.jsonl")
-    store = extract.open_store(ctx)
-    done = store.whole(samples)
-    with FakeVllm(Extractor(store, spoil)) as server:
-        missing = [row for row in samples if row["index"] not in done]
-        asyncio.run(extract.extract_all(ctx, server, store, missing, done))  # type: ignore[arg-type]
-    store.seal(done)
-    return store, server
-
-
-@pytest.fixture
-def ctx(tmp_path: Path) -> StageContext:
-    found = context(tmp_path)
-    write_rows(tmp_path / "data" / "samples.jsonl", [sample(index) for index in range(6)])
-    return found
-
-
-def test_every_sample_gets_its_states_and_the_servers_files_are_gone(ctx: StageContext) -> None:
-    store, _ = run(ctx)
-    assert [row["index"] for row in read_rows(store.manifest)] == list(range(6))
-    assert list(store.raw.iterdir()) == []
-    assert sorted(path.name for path in store.folder.glob("hs_*")) == [f"hs_{index}.safetensors" for index in range(6)]
-
-
-def test_wrong_states_are_asked_for_once_more_and_said(ctx: StageContext) -> None:
-    _, server = run(ctx, spoil={12: 1})
-    assert len(server.requests) == 7
-    assert "sample 2 ('s-2') are wrong: some of its states are NaN" in (ctx.run_dir / "events.jsonl").read_text()
-
-
-def test_states_wrong_twice_end_the_stage_naming_the_sample_and_the_others_stay(ctx: StageContext) -> None:
-    with pytest.raises(
-        StageError, match=r"1 of 6 samples have no states, sample 2 \('s-2'\) first: its states were wrong 2 times"
-    ):
-        run(ctx, spoil={12: 2})
-    assert len(run(ctx)[1].requests) == 1
-
-
-def test_a_corrupt_file_is_made_again_on_resume(ctx: StageContext) -> None:
-    store, _ = run(ctx)
-    store.path(4).write_bytes(store.path(4).read_bytes()[:-3] + b"abc")
-    assert [request["prompt"] for request in run(ctx)[1].requests] == [sample(4)["input_ids"]]
-
-
-def test_a_finished_stage_is_taken_over_only_while_every_state_is_what_it_left(ctx: StageContext) -> None:
-    store, _ = run(ctx)
-    assert extract.whole(ctx) == ""
-    store.path(1).unlink()
-    assert extract.whole(ctx) == "1 of 6 states are gone or changed"
-
-
-def test_a_disk_that_is_too_full_ends_the_stage_before_it_fills(tmp_path: Path) -> None:
-    ctx = context(tmp_path, disk_floor_bytes=1 << 60)
-    write_rows(tmp_path / "data" / "samples.jsonl", [sample(0)])
-    with pytest.raises(StageError, match=r"GiB free.*resume the run"):
-        extract.run(ctx)
-
-
-def test_what_a_killed_server_left_behind_is_cleared(ctx: StageContext) -> None:
-    store = extract.open_store(ctx)
+def test_what_a_killed_server_left_behind_is_cleared(store: StateStore) -> None:
     store.raw.mkdir()
     (store.raw / "old.safetensors.lock").touch()
     assert store.clear_raw() == 1 and not store.raw.exists()
@@ -218,3 +131,87 @@ def test_states_of_another_model_or_of_other_layers_are_made_again(tmp_path: Pat
     StateStore(tmp_path, hidden_size=HIDDEN, **made).write(sample(0), states())
     assert list(StateStore(tmp_path, hidden_size=HIDDEN, **made).whole([sample(0)])) == [0]
     assert StateStore(tmp_path, hidden_size=HIDDEN, **made | change).whole([sample(0)]) == {}
+
+
+def same_everywhere(hidden: torch.Tensor) -> torch.Tensor:
+    hidden[:, 1] = hidden[0, 1]
+    return hidden
+
+
+def test_a_layer_that_is_the_same_at_every_token_is_found(store: StateStore) -> None:
+    with pytest.raises(StateError, match="layer 1 of 4 is the same at every token"):
+        store.write(sample(0), same_everywhere(states()))
+
+
+def test_states_of_another_precision_than_the_target_runs_in_are_found(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, layers=[2, 15, 27, 30], hidden_size=HIDDEN, dtype="float32")
+    with pytest.raises(StateError, match="its states are bfloat16, and the target runs in float32"):
+        store.write(sample(0), states().to(torch.bfloat16))
+
+
+def test_the_states_of_a_neighbour_are_found_even_after_a_resume(store: StateStore) -> None:
+    store.write(sample(0), states(seed=1))
+    resumed = StateStore(store.folder, layers=[2, 15, 27, 30], hidden_size=HIDDEN)
+    resumed.whole([sample(0)])
+    with pytest.raises(MixedUp, match="those of sample 0") as caught:
+        resumed.write(sample(1), states(seed=1))
+    assert caught.value.other == 0
+
+
+def test_two_samples_of_the_same_tokens_may_have_the_same_states(store: StateStore) -> None:
+    twin = sample(1) | {"input_ids": sample(0)["input_ids"]}
+    assert store.write(sample(0), states()).mark == store.write(twin, states()).mark
+
+
+def test_a_manifest_of_an_older_version_stays_byte_for_byte_what_it_was(store: StateStore) -> None:
+    row = store.write(sample(0), states()).as_row()
+    del row["mark"]
+    write_rows(store.manifest, [row])
+    before = store.manifest.read_bytes()
+    assert set(store.whole([sample(0)])) == {0}
+    assert store.manifest.read_bytes() == before
+
+
+def test_a_look_at_much_is_told_and_can_be_ended(store: StateStore) -> None:
+    sizes = [store.write(sample(index), states(seed=index)).bytes for index in range(3)]
+    told: list[tuple[int, int]] = []
+    store.whole(map(sample, range(3)), tell=lambda seen, total: told.append((seen, total)))
+    assert told == [(sum(sizes[:seen]), sum(sizes)) for seen in range(4)]
+
+    def stop(seen: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.whole(map(sample, range(3)), tell=stop)
+    assert len(read_rows(store.manifest)) == 3, "an unfinished look changes nothing"
+
+
+def test_what_has_not_changed_since_the_last_look_is_not_read_again_where_that_is_asked_for(store: StateStore) -> None:
+    for index in range(3):
+        store.write(sample(index), states(seed=index))
+    store.whole(map(sample, range(3)))
+    about = store.path(1).stat()
+    flipped = bytearray(store.path(1).read_bytes())
+    flipped[-1] ^= 1
+    store.path(1).write_bytes(bytes(flipped))
+    os.utime(store.path(1), ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert set(store.whole(map(sample, range(3)), rehash=False)) == {0, 1, 2}, "such a change is what it cannot see"
+    assert set(store.whole(map(sample, range(3)))) == {0, 2}
+    store.path(2).write_bytes(b"x" * store.path(2).stat().st_size)
+    assert set(store.whole(map(sample, range(3)), rehash=False)) == {0}
+
+
+def test_a_file_on_another_file_system_is_taken_too(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.raw.mkdir()
+    raw = store.raw / "cmpl-1.safetensors"
+    raw.write_bytes(content(sample(0)["input_ids"], states()))
+    rename = Path.replace
+
+    def across(self: Path, target: Path) -> Path:
+        if self == raw:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", across)
+    assert store.adopt(raw, sample(0)).index == 0
+    assert set(store.whole([sample(0)])) == {0}

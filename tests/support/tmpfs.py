@@ -11,7 +11,14 @@ import pytest
 
 
 def on_tmpfs(
-    place: Path, options: str, command: Sequence[str], *, prepare: str = "true", stdin: bytes = b"", read_only: bool = False
+    place: Path,
+    options: str,
+    command: Sequence[str],
+    *,
+    prepare: str = "true",
+    stdin: bytes = b"",
+    read_only: bool = False,
+    timeout_s: float = 90,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run ``command`` with a tmpfs of ``options`` on ``place``, after the shell command ``prepare``. Skips, which CI counts
     as a failure, where this user may not mount one."""
@@ -22,4 +29,4 @@ def on_tmpfs(
         pytest.skip("this user may not mount a tmpfs, so a full disk cannot be made")
     remount = f"mount -o remount,ro {place}" if read_only else "true"
     script = f'{mount} && {{ {prepare}; }} && {remount} && exec "$@"'
-    return subprocess.run([*unshare, "sh", "-c", script, "sh", *command], input=stdin, capture_output=True, timeout=90)
+    return subprocess.run([*unshare, "sh", "-c", script, "sh", *command], input=stdin, capture_output=True, timeout=timeout_s)

@@ -74,7 +74,7 @@ async def test_an_old_report_and_one_for_another_spec_are_asked_again(
             assert len(container.asked) == before + asks, f"after {age_s} s more"
             await pilot.press("escape")
             await until(pilot, lambda: not isinstance(app.screen, Confirm), "the dialog to close")
-        app.choose("max_steps", "7")
+        app.choose("train.max_steps", "7")
         before = len(container.asked)
         await pilot.press("p")
         await until_seen(pilot, "Launch the pilot?", "7 steps", "▲ ready with warnings, now")
@@ -143,10 +143,10 @@ async def test_the_form_shows_the_verdict_once_it_stands_still(container: FakeCo
     async with make_app().run_test(size=(80, 24)) as pilot:
         await until_seen(pilot, "none yet")
         await pilot.press("3")
-        await until_seen(pilot, "New run", "readiness   not checked yet")
+        await until_seen(pilot, "New run", "Readiness  not checked yet")
         assert container.asked == []
         clock.now += 2
-        await until_seen(pilot, "readiness   ▲ ready with warnings, now")
+        await until_seen(pilot, "Readiness  ▲ ready with warnings, now")
         assert len(container.asked) == 1
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from eagle3.runner import rundir
 from tests.tui.support.driving import seen, until, until_seen
-from tests.tui.support.folders import metric, result
+from tests.tui.support.written import written_run
 from tui.app import ConsoleApp
 from tui.catalog import Catalog
 from tui.connect import connector
@@ -40,26 +38,6 @@ def console(workspace: Path, catalog: Path, **options: str) -> ConsoleApp:
         poll_s=0.5,
         **options,
     )
-
-
-def written_run(workspace: Path) -> str:
-    """A finished run as the runner's own writer leaves it."""
-    run = rundir.run_path(str(workspace), "pilot-written")
-    for folder in (run / "attempts" / "1", run / "stages"):
-        folder.mkdir(parents=True)
-    now = time.time()
-    rundir.write_json(run / "launch.json", {"v": 1, "label": {"size": "pilot", "target": "smollm2-135m", "machine": "cpu"}})
-    rundir.write_json(run / "attempts/1/starting.json", {"v": 1, "attempt": 1, "t": now - 60})
-    rundir.write_json(run / "attempts/1/started.json", {"v": 1, "attempt": 1, "t": now - 59, "pid": 1, "actor": "tests"})
-    rundir.write_json(run / "attempts/1/exit.json", {"v": 1, "attempt": 1, "code": 0, "signal": None, "stopped": False, "t": now})
-    rundir.write_json(
-        run / "progress.json", {"v": 1, "attempt": 1, "stage": "export", "done": 1, "total": 1, "unit": "files", "t": now}
-    )
-    rundir.write_json(run / "result.json", result("pilot-written"))
-    for step in range(1, 40):
-        rundir.append_line(run / "metrics.jsonl", metric(step))
-    (run / "attempts/1/run.log").write_text("step 1\n[/red] last words\n")
-    return "pilot-written"
 
 
 async def test_a_run_directory_is_read_through_the_real_link(workspace: Path, tmp_path: Path) -> None:

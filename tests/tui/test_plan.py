@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
+
 import pytest
 
-from eagle3.core import presets
+from eagle3.core import presets, rates
+from eagle3.core.estimate import estimate
 from eagle3.core.presets import SpecError
 from eagle3.core.records import Disk, Probe
-from eagle3.core.spec import STAGES
 from tests.tui.support.container import GIB, eight_gpus
 from tests.tui.support.folders import NOW
-from tui import plan
+from tui import expect, fields, plan
+from tui.fields import listed
 from tui.plan import Choices, first_choices, for_machine, new_run_id, resolve
+from tui.state import Console
 
 
-def choices(**values: str) -> Choices:
-    return Choices(**{"target": "smollm2-135m", "machine": "cpu", **values})
+def choices(typed: dict[str, str] | None = None, **values: str) -> Choices:
+    return Choices(typed=typed or {}, **{"target": "smollm2-135m", "machine": "cpu", **values})
+
+
+def on_gpus(**values: str) -> Choices:
+    return choices({"data.prompts": "/data/p.jsonl"}, machine="8x-b300", **values)
 
 
 def test_empty_fields_leave_the_presets_numbers() -> None:
@@ -23,9 +32,8 @@ def test_empty_fields_leave_the_presets_numbers() -> None:
 
 
 def test_typed_fields_override_the_preset() -> None:
-    spec = resolve(
-        choices(train_prompts="5,000", max_steps=" 20 ", prompts="~/p.jsonl", workspace="/data/e", more="train.seed=3")
-    )
+    typed = {"data.train_prompts": "5,000", "train.max_steps": " 20 ", "data.prompts": "~/p.jsonl"}
+    spec = resolve(choices({**typed, "workspace": "/data/e", "train.seed": "3"}))
     assert (spec.data.train_prompts, spec.train.max_steps, spec.train.seed) == (5000, 20, 3)
     assert (spec.data.prompts, spec.workspace) == ("~/p.jsonl", "/data/e")
 
@@ -33,25 +41,85 @@ def test_typed_fields_override_the_preset() -> None:
 @pytest.mark.parametrize(
     ("field", "text", "words"),
     [
-        ("train_prompts", "many", "Train prompts: 'many' is not a whole number from 1 up."),
-        ("max_steps", "0", "Max steps: '0' is not a whole number from 1 up."),
-        ("prompts", "p.jsonl", "Prompts file: 'p.jsonl' is a path in the container, so it must begin with / or ~/."),
-        ("workspace", "here", "Workspace: 'here' is a path in the container, so it must begin with / or ~/."),
-        ("more", "train.max_step=3", "train.max_step: there is no such field (got 3)."),
-        ("more", "fast", "'fast' is not an override; write field=value, such as train.max_steps=200."),
+        ("data.train_prompts", "many", "data.train_prompts: Input should be a valid integer"),
+        ("train.max_steps", "0", "train.max_steps: Input should be greater than or equal to 1 (got 0)."),
+        ("train.optimizer", "sgd", "train.optimizer: Input should be 'adamw' or 'muon' (got 'sgd')."),
+        ("data.prompts", "p.jsonl", "data.prompts: 'p.jsonl' is a path in the container, so it must begin with / or ~/."),
+        ("workspace", "here", "workspace: 'here' is a path in the container, so it must begin with / or ~/."),
+        ("train.max_step", "3", "train.max_step: there is no such field (got '3')."),
         ("machine", "b30", "There is no machine called 'b30'; did you mean '8x-b300'?"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(field: str, text: str, words: str) -> None:
     with pytest.raises(SpecError) as caught:
-        resolve(choices(**{field: text}))
+        resolve(choices().with_field(field, text))
     assert str(caught.value).startswith(words)
+    assert field == "machine" or words.startswith(f"{field}: {caught.value.fields[field][:20]}")
+
+
+def test_every_field_that_is_wrong_is_told_at_its_own_place() -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve(choices({"train.max_steps": "0", "evaluate.concurrency": "x", "devices.train": "0, a"}))
+    assert set(caught.value.fields) == {"train.max_steps", "evaluate.concurrency", "devices.train"}
 
 
 def test_numbers_typed_for_one_size_do_not_carry_over_to_another() -> None:
-    assert choices(size="smoke", max_steps="3", workspace="/w").with_size("pilot") == choices(size="pilot", workspace="/w")
-    same = choices(size="pilot", max_steps="3")
+    typed = choices({"train.max_steps": "3", "workspace": "/w"}, size="smoke")
+    assert typed.with_size("pilot") == choices({"workspace": "/w"}, size="pilot")
+    same = choices({"train.max_steps": "3"})
     assert same.with_size("pilot") is same
+
+
+def test_an_emptied_field_takes_the_presets_value_again() -> None:
+    assert choices({"train.max_steps": "3"}).with_field("train.max_steps", " ") == choices()
+
+
+def test_what_differs_from_the_preset_is_listed_with_both_values() -> None:
+    typed = choices({"train.max_steps": "70", "train.seed": "0", "server.args": "--foo 'a b'"})
+    assert list(listed(plan.changes(typed, resolve(typed)))) == [
+        'server.args: ["--enforce-eager"] → ["--foo", "a b"]',
+        f"train.max_steps: {resolve(choices()).train.max_steps} → 70",
+    ]
+
+
+TYPED = {
+    "train.max_steps": "70", "train.learning_rate": "1e-05", "workspace": "/data/my runs", "server.args": '--foo "a b" --c=$HOME',
+    "server.env": '{A = "it\'s", B = "2"}', "data.prompts": "~/p; rm -rf x.jsonl", "alerts.on": "finish stall", "group": "7",
+    "share_device": "true", "evaluate.broken_below": "0.05", "server_python": "/opt/v/bin/python",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", ["cpu", "8x-b300"])
+def test_the_command_that_is_shown_makes_the_same_spec(machine: str) -> None:
+    """Read back as a shell and the commands' own ``--set`` read it; the workspace is an option of its own."""
+    gpus = {"devices.train": "0,1"} if machine != "cpu" else {}
+    typed = choices(TYPED | gpus, machine=machine, secrets="HF_TOKEN")
+    for command in plan.commands(typed, resolve(typed), "box"):
+        words = shlex.split(command)
+        options = list(itertools.pairwise(words))
+        pairs = dict(presets.parse_override(value) for name, value in options if name == "--set")
+        given = {name: value for name, value in options if name.startswith("--")}
+        made = presets.resolve(
+            given["--size"], given["--target"], given["--machine"], pairs | {"workspace": given["--workspace"]}
+        )
+        assert made.hash == resolve(typed).hash
+        assert given["--secret"] == "HF_TOKEN"
+    here, there = plan.commands(choices(), resolve(choices()), "this machine", "/usr/bin/python3")
+    assert here.startswith("eagle3-tui launch --local --python /usr/bin/python3 --size pilot")
+    assert there == "eagle3 run --size pilot --target smollm2-135m --machine cpu"
+
+
+def test_fields_are_found_by_words_of_their_name_or_help() -> None:
+    assert [field.name for field in fields.found("learning rate")] == ["train.learning_rate", "train.warmup_steps"]
+    assert fields.found("gpus list")[0].name.startswith("devices.")
+    assert len(fields.found("")) == len(fields.every()) and not fields.found("no such words")
+
+
+def test_the_form_shows_gpu_fields_only_where_there_are_gpus() -> None:
+    assert "devices.train" in fields.that_matter("pilot", "gpu") and "devices.train" not in fields.that_matter("pilot", "cpu")
+    for size in plan.SIZES:
+        for kind in ("cpu", "gpu"):
+            assert set(fields.that_matter(size, kind)) <= set(fields.every())
 
 
 def test_the_machine_follows_what_the_probe_saw_as_far_as_presets_go() -> None:
@@ -67,28 +135,41 @@ def test_gpus_choose_the_machine_that_has_them() -> None:
 
 
 def test_the_expected_time_says_how_sure_it_is() -> None:
-    assert plan.time_line(resolve(choices())).endswith("rates measured)")
-    assert plan.time_line(resolve(choices(machine="8x-b300"))).endswith("rates derived)")
+    assert expect.time_line(estimate(resolve(choices()))).endswith("rates measured)")
+    assert expect.time_line(estimate(resolve(on_gpus()))).endswith("rates derived)")
+
+
+def test_rates_that_the_workspace_has_measured_count_before_all_others() -> None:
+    spec, console = resolve(choices()), Console("box")
+    measured = {rates.key(spec): {"train_tok_s": {"value": 5.0, "run": "run-a"}}}
+    console.take_probe(Probe(rates=measured), NOW)
+    assert expect.expected(console, spec).seconds == estimate(spec).seconds, "those of another workspace say nothing"
+    console.workspace = spec.workspace
+    assert expect.expected(console, spec).of("train").rate == 5.0
 
 
 def test_a_run_that_cannot_work_is_not_launched() -> None:
-    on_gpus = choices(machine="8x-b300", prompts="/data/p.jsonl")
-    assert plan.launchable(on_gpus) == resolve(on_gpus)
+    assert plan.launchable(on_gpus()) == resolve(on_gpus())
     with pytest.raises(SpecError, match=r"set data\.prompts to a JSONL file"):
         plan.launchable(choices(machine="8x-b300"))
-    assert plan.resolves(choices(machine="8x-b300")) and not plan.resolves(choices(more="x=1"))
-
-
-def test_the_plan_names_every_stage_in_order() -> None:
-    assert [name for name, _ in plan.steps(resolve(choices()))] == list(STAGES)
+    assert plan.resolves(choices(machine="8x-b300")) and not plan.resolves(choices({"x": "1"}))
 
 
 def test_the_disk_line_says_when_it_is_not_enough() -> None:
     spec = resolve(choices())
-    assert "unknown" in plan.disk_line(None, spec)
+    assert "unknown" in expect.disk_line(None, spec)
     low = Probe(disks=[Disk(path="~/eagle3", mount="/", total_bytes=9 * GIB, free_bytes=GIB // 2)])
-    assert "not enough" in plan.disk_line(low, spec)
-    assert "needs 742 MiB" in plan.disk_line(low, spec)
+    assert "not enough" in expect.disk_line(low, spec)
+    assert "needs 742 MiB" in expect.disk_line(low, spec)
+
+
+def test_the_gpu_line_holds_the_weights_against_what_is_free_on_the_cards_of_the_stages() -> None:
+    assert expect.gpu_line(Probe(gpu=eight_gpus()), resolve(choices())) == ""
+    assert "GPUs not seen" in expect.gpu_line(None, resolve(on_gpus()))
+    seen = eight_gpus()
+    assert expect.gpu_line(Probe(gpu=seen), resolve(on_gpus(target="kimi-k2.5"))).endswith("on GPU 7 — not enough")
+    few = seen.model_copy(update={"gpus": seen.gpus[:2]})
+    assert expect.gpu_line(Probe(gpu=few), resolve(on_gpus(target="kimi-k2.5"))).endswith("the container has no GPU 2-7")
 
 
 def test_a_run_id_is_made_of_size_time_and_chance() -> None:

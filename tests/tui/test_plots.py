@@ -9,7 +9,7 @@ from tests.tui.support.container import FakeContainer
 from tests.tui.support.driving import seen, until, until_seen
 from tests.tui.support.folders import NOW, event, lines, metric, write_run
 from tui.plotting.figures import FIGURES, marks_of, reading
-from tui.plotting.series import Metrics
+from tui.plotting.rows import Metrics
 from tui.widgets.plot import MetricPlot
 
 
@@ -55,7 +55,7 @@ async def test_every_figure_axis_scale_and_smoothing_is_drawn(container: FakeCon
             await until(pilot, lambda before=before: loss.builds > before, "the plot")  # type: ignore[misc]
             assert words in seen(pilot.app)  # type: ignore[arg-type]
         await pilot.press("h")
-        await until_seen(pilot, "zoomed")
+        await until_seen(pilot, "last hour")
 
 
 async def test_a_logarithm_of_nothing_positive_is_refused_in_words(container: FakeContainer, make_app: MakeApp) -> None:

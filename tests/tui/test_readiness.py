@@ -328,7 +328,7 @@ async def test_a_built_environment_is_followed_and_can_be_launched_with(containe
         await pilot.press("y")
         await until_seen(pilot, "The environment is built: launch with it?", "/data/env/abc/bin/python")
         await pilot.press("y")
-        await until(pilot, lambda: app.choices.worker_python == "/data/env/abc/bin/python", "Launch to take it")
+        await until(pilot, lambda: app.choices.typed.get("worker_python") == "/data/env/abc/bin/python", "Launch to take it")
         assert container.jobs[-1] == "build-1"
 
 

@@ -75,6 +75,7 @@ async def test_a_failed_run_says_why_before_anything_else(container: FakeContain
         [event("failed", "The server [extract] died. Set X=1 and resume.", "error", detail="Traceback [/x]")],
     )
     async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "What attempt 1 failed with:", "Traceback [/x]")
         screen = await until_seen(pilot, "✗ failed", "The server [extract] died. Set X=1 and resume.", "✗ train")
         rows = screen.splitlines()
         assert "The server [extract] died" in rows[2]

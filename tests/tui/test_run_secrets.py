@@ -136,7 +136,9 @@ async def test_secrets_named_in_the_form_reach_the_worker_and_stand_in_no_file_a
     async with app.run_test(size=(80, 24)) as pilot:
         await until_seen(pilot, "● up since", "none yet")
         await pilot.press("3")
-        await until_seen(pilot, "New run", "Secrets")
+        await until_seen(pilot, "New run")
+        app.screen.query_one("#secrets", Input).focus()
+        await until_seen(pilot, "stand in no file")
         app.screen.query_one("#secrets", Input).value = "HF_TOKEN=oops"
         await until_seen(pilot, "by name alone")
         app.screen.query_one("#secrets", Input).value = "HF_TOKEN VAULT_KEY"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from eagle3.core.records import MetricRow
 from tui.plotting.figures import FIGURES
-from tui.plotting.series import Metrics, Point, number, segments, thin
+from tui.plotting.rows import Metrics, number
+from tui.plotting.series import Point, segments, thin
 
 NAN = math.nan
 

@@ -160,6 +160,13 @@ def test_the_table_for_a_terminal_names_every_stage_and_every_source() -> None:
     assert "reported" in text and "derived" in text and "needs 10.8 TiB in ~/eagle3" in text
 
 
+def test_a_share_of_the_samples_takes_its_share_of_room_and_time() -> None:
+    whole = estimate(presets.resolve("full", "kimi-k2.5", "8x-b300")).of("extract")
+    share = estimate(presets.resolve("full", "kimi-k2.5", "8x-b300", {"extract.world": 4})).of("extract")
+    assert share.tokens == whole.tokens / 4
+    assert share.bytes < 0.26 * whole.bytes and share.seconds < whole.seconds
+
+
 def test_what_is_measured_at_more_concurrencies_takes_more_time_and_n_grams_a_start_of_the_server() -> None:
     once = presets.resolve("pilot", "smollm2-135m", "cpu")
     more = presets.override(once, {"evaluate.concurrencies": [1, 16]})

@@ -112,6 +112,32 @@ def test_a_speed_that_others_have_spoilt_and_a_training_that_was_resumed_are_no_
     assert not {"draft_tok_s", "train_tok_s"} & rates_of(tmp_path, SMOKE).keys()
 
 
+def test_a_run_beside_others_from_its_start_to_its_end_teaches_no_speed_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FIGURES["evaluate"], "served", SERVED | {"other_cpu": 0.8, "other_cpu_no_draft": 0.7})
+    run_dir = tmp_path / "runs" / "crowded"
+    finished(run_dir)
+    run_to_the_end(run_dir)
+    assert rates_of(tmp_path, SMOKE) == {}
+
+
+def test_a_training_that_was_resumed_is_measured_by_the_steps_of_its_last_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FIGURES["train"], "resumed_from", 12)
+    run_dir = tmp_path / "runs" / "resumed"
+    finished(run_dir)
+    rows = [{"attempt": 2, "step": step, "t": 100.0 + step} for step in range(9, 13)]
+    rows += [{"attempt": 1, "step": step, "t": 500.0 + 2 * step} for step in range(13, 25)]
+    table = [{"v": 1, "stage": "train", "split": "train", **row} for row in rows]
+    table.insert(-3, {"v": 1, "stage": "train", "split": "val", "attempt": 1, "step": 24, "t": 900.0})
+    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
+    run_to_the_end(run_dir)
+    found = rates_of(tmp_path, SMOKE)["train_tok_s"]
+    assert (found["value"], found["tokens"]) == (SMOKE.train.pack_tokens / 2, 11 * SMOKE.train.pack_tokens)
+
+
 def test_the_estimate_of_the_first_attempt_stays(tmp_path: Path) -> None:
     run_dir = tmp_path / "runs" / "r"
     run_dir.mkdir(parents=True)

@@ -130,6 +130,11 @@ def test_more_evaluation_prompts_than_held_out_ones_are_refused() -> None:
     assert "must not exceed data.heldout_prompts (20)" in refusal(evaluate__prompts=21)
 
 
+def test_a_share_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"extract\.rank \(3\) must be below extract\.world \(3\)"):
+        presets.resolve("pilot", "smollm2-135m", "cpu", {"extract.rank": 3, "extract.world": 3})
+
+
 def test_more_requests_in_flight_than_prompts_are_refused() -> None:
     assert "concurrencies [1, 64] must not exceed prompts (20)" in refusal(evaluate__concurrencies=[1, 64])
     assert pilot(evaluate__concurrencies=[16, 1]).evaluate.levels == [1, 8, 16]

@@ -13,6 +13,7 @@ import pytest
 from eagle3 import work
 from eagle3.core.presets import resolve
 from eagle3.journal import Journal
+from eagle3.runner import pruned
 from eagle3.stages.context import StageContext, StageError, Stopped
 
 
@@ -218,3 +219,32 @@ def test_the_note_of_a_run_gives_figures_as_one_reads_them(tmp_path: Path) -> No
     words = (run_dir / "NOTES.md").read_text()
     assert "length 1.27 over 1338 drafts on 20 prompts; simulated (held-out) 1.28; untrained position 0 0.5%." in words
     assert (tmp_path / "NOTES.md").read_text() == words
+
+
+def test_what_was_pruned_on_purpose_is_not_made_again(tmp_path: Path) -> None:
+    stage = FakeStage()
+    stage.OUTPUTS = ("train/untrained/out.txt", "train/draft/out.txt")
+
+    def run(ctx: StageContext) -> dict[str, Any]:
+        stage.runs += 1
+        for output in stage.OUTPUTS:
+            ctx.path(*Path(output).parts).write_text("made")
+        return {}
+
+    stage.run = run
+    work.run_stage(context(tmp_path), "prepare", stage)
+    pruned.note(tmp_path, "untrained", 1.0)
+    (tmp_path / "train/untrained/out.txt").unlink()
+    work.run_stage(context(tmp_path, attempt=2), "prepare", stage)
+    assert stage.runs == 1
+    (tmp_path / "train/draft/out.txt").unlink()
+    work.run_stage(context(tmp_path, attempt=3), "prepare", stage)
+    assert stage.runs == 2
+
+
+def test_a_run_that_extracts_a_share_says_how_the_shares_are_joined(tmp_path: Path) -> None:
+    ctx = context(tmp_path, **{"extract.world": 3, "extract.rank": 1})
+    ctx.figures["extract"] = {"samples": 7}
+    work.tell_share(ctx)
+    told = (tmp_path / "events.jsonl").read_text()
+    assert "Share 1 of 3 is extracted (7 samples)" in told and "eagle3 import" in told

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
+from math import isfinite
 
-from eagle3.core.records import Event, MetricRow
-from tui.formats import duration_label, number_label
-from tui.plotting.series import Metrics, Point, number
+from eagle3.core.records import Event
+from tui.formats import duration_label, figure_label
+from tui.plotting.rows import Metrics
+from tui.plotting.series import Point
 from tui.plotting.shaping import nearest, step_at
 from tui.plotting.view import Axis
 from tui.themes.palette import ACCENT, FAINT, MUTED, SERIES, WARN
@@ -40,66 +43,67 @@ class Figure:
     low: float | None = None
 
 
-def _of(value: Callable[[MetricRow], float | None], *, stage: str = "train") -> Callable[[Metrics, Axis], list[Line]]:
-    """Training as a line, held-out as dots, of one value of a row."""
+def _of(name: str, *, stage: str = "train") -> Callable[[Metrics, Axis], list[Line]]:
+    """Training as a line, held-out as dots, of one figure of a row."""
 
     def lines(metrics: Metrics, axis: Axis) -> list[Line]:
         found = []
-        for split, colour, name in (("train", ACCENT, "train"), ("val", WARN, "held-out")):
-            rows = [row for row in metrics.rows(stage, split) if value(row) is not None or split == "train"]
-            points = tuple((metrics.place(row, axis), number(value(row))) for row in rows)
-            if points:
-                found.append(Line(points, colour, dots=split == "val", name=name))
+        for split, colour, said in (("train", ACCENT, "train"), ("val", WARN, "held-out")):
+            column = metrics.column(stage, split)
+            points = zip(metrics.places(column, axis), column.values(name), strict=True)
+            drawn = tuple(points) if split == "train" else tuple(point for point in points if isfinite(point[1]))
+            if drawn:
+                found.append(Line(drawn, colour, dots=split == "val", name=said))
         return found
 
     return lines
 
 
-def _positions(values: Callable[[MetricRow], Sequence[float | None]]) -> Callable[[Metrics, Axis], list[Line]]:
+def _positions(name: str) -> Callable[[Metrics, Axis], list[Line]]:
     """One line for each position of the draft, held-out as dots of the same colour."""
 
     def lines(metrics: Metrics, axis: Axis) -> list[Line]:
         found = []
         for split in ("train", "val"):
-            rows = [row for row in metrics.rows("train", split) if values(row)]
-            for k in range(max((len(values(row)) for row in rows), default=0)):
-                points = tuple(
-                    (metrics.place(row, axis), number(values(row)[k] if k < len(values(row)) else None)) for row in rows
-                )
-                name = f"position {k + 1}" + (" held-out" if split == "val" else "")
-                found.append(Line(points, SERIES[min(k, len(SERIES) - 1)], dots=split == "val", name=name))
+            column = metrics.column("train", split)
+            places, having = metrics.places(column, axis), column.having(name)
+            for k in range(column.positions(name)):
+                points = tuple(compress(zip(places, column.values(name, k), strict=True), having))
+                said = f"position {k + 1}" + (" held-out" if split == "val" else "")
+                found.append(Line(points, SERIES[min(k, len(SERIES) - 1)], dots=split == "val", name=said))
         return found
 
     return lines
 
 
 FIGURES: dict[str, Figure] = {
-    "loss": Figure("Loss", _of(lambda row: row.loss)),
-    "acceptance": Figure("Acceptance", _positions(lambda row: row.acc_pos), low=0.0),
-    "length": Figure("Simulated acceptance length", _of(lambda row: row.accept_len), low=1.0),
-    "loss_pos": Figure("Loss by position", _positions(lambda row: row.loss_pos)),
-    "lr": Figure("Learning rate", _of(lambda row: row.lr), low=0.0),
-    "grad_norm": Figure("Gradient norm", _of(lambda row: row.grad_norm), low=0.0),
-    "tok_s": Figure("Tokens per second", _of(lambda row: row.tok_s), low=0.0),
+    "loss": Figure("Loss", _of("loss")),
+    "acceptance": Figure("Acceptance", _positions("acc_pos"), low=0.0),
+    "length": Figure("Simulated acceptance length", _of("accept_len"), low=1.0),
+    "loss_pos": Figure("Loss by position", _positions("loss_pos")),
+    "lr": Figure("Learning rate", _of("lr"), low=0.0),
+    "grad_norm": Figure("Gradient norm", _of("grad_norm"), low=0.0),
+    "tok_s": Figure("Tokens per second", _of("tok_s"), low=0.0),
 }
 """The figures by name, in the order in which a key goes through them."""
 
 
-def following(name: str, step: int = 1) -> str:
+def following(name: str, step: int = 1, names: Sequence[str] = tuple(FIGURES)) -> str:
     """The figure ``step`` places after ``name``."""
-    names = list(FIGURES)
     return names[(names.index(name) + step) % len(names)]
 
 
 def marks_of(events: Sequence[Event], metrics: Metrics, axis: Axis) -> list[Mark]:
     """Checkpoints, later attempts and guards, at the step that training had reached or at their time."""
-    rows = metrics.rows("train", "train")
-    times = sorted((row.t, float(row.step)) for row in rows)
+    column = metrics.column("train", "train")
+    times = sorted(zip(column.times, map(float, column.steps), strict=True))
     begun = metrics.begun
     found = []
     for event in events:
         colour = _mark_colour(event)
-        x = step_at(times, event.t) if axis == "step" else event.t - begun if begun is not None else None
+        x = event.t - begun if begun is not None else None
+        if axis == "step":
+            x = float(event.step) if event.step is not None else step_at(times, event.t)
         if colour and x is not None and x >= 0:
             found.append(Mark(x, colour))
     return found
@@ -127,5 +131,5 @@ def reading(lines: Sequence[Line], x: float, axis: Axis) -> str:
         return ""
     at = min((point[0] for _, point in of_line), key=lambda px: abs(px - x))
     dots = [(line, point) for line in lines if line.dots and (point := nearest(line.points, at)) is not None and point[0] == at]
-    values = [f"{line.name} {number_label(point[1])}" for line, point in [*of_line, *dots] if point[0] == at]
+    values = [f"{line.name} {figure_label(point[1])}" for line, point in [*of_line, *dots] if point[0] == at]
     return f"{place_label(at, axis)}: {', '.join(dict.fromkeys(values))}"

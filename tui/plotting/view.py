@@ -87,7 +87,8 @@ class View:
         """What is not as usual, in a few words; empty where all is."""
         parts = []
         if self.window is not None:
-            parts.append("zoomed" if self.follow else "zoomed, stays put")
+            hour = self.axis == "time" and self.follow and self.window[1] - self.window[0] == HOUR_S
+            parts.append("last hour" if hour else "zoomed" if self.follow else "zoomed, stays put")
         if self.log:
             parts.append("log")
         if self.smoothing:

@@ -13,9 +13,8 @@ from textual.widgets import Static
 from tui.comparing import Compared
 from tui.formats import clean_line
 from tui.plotting.figures import FIGURES, following
-from tui.plotting.view import View
-from tui.screens.base import ConsoleScreen, bindings_of
-from tui.screens.run import LOOKS
+from tui.screens.base import bindings_of
+from tui.screens.looking import PlotScreen
 from tui.state import Console
 from tui.themes.palette import BAD, MUTED, TEXT
 from tui.widgets.panel import caption
@@ -52,10 +51,9 @@ def side_by_side(title: str, rows: list[tuple[str, dict[str, str]]], compared: C
     return table
 
 
-class CompareScreen(ConsoleScreen):
+class CompareScreen(PlotScreen):
     HERE = "compare"
     BINDINGS = bindings_of("compare")
-    _look = View()
     _figure = "loss"
     _version = 0
     _shown: object = None
@@ -93,13 +91,8 @@ class CompareScreen(ConsoleScreen):
         differences = side_by_side("What differs", compared.differences(), compared, same)
         self.query_one("#differences", Static).update(differences)
 
-    def action_look(self, what: str) -> None:
-        plot = self.query_one("#overlay", MetricPlot)
-        if what == "log" and not self._look.log and not plot.can_log:
-            self.console_app.tell("Nothing of it is positive, so there is no logarithm to draw.", "warning")
-        elif (everything := plot.everything) is not None:
-            self._look = LOOKS[what](self._look, everything)
-            self.refresh_known()
+    def plots(self) -> list[MetricPlot]:
+        return [self.query_one("#overlay", MetricPlot)]
 
     def action_other_figure(self, step: int) -> None:
         self._figure = following(self._figure, step)

@@ -1,136 +1,168 @@
-"""Launch: what to run, in a few fields; what that will do, in numbers; and what is wrong with it, as it is typed."""
+"""Launch: what to run, in the few fields that matter; what that will take, in numbers; what is wrong, as it is typed."""
 
 from __future__ import annotations
 
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Grid, Horizontal
+from textual.containers import Container, Horizontal, Vertical
 from textual.events import DescendantFocus
 from textual.widgets import Button, Input, Select, Static
 
 from eagle3.core import presets
 from eagle3.core.presets import SpecError
 from eagle3.core.spec import RunSpec
-from tui import plan
+from tui import expect, fields, plan
 from tui.formats import one_line
+from tui.keymap import key_of
 from tui.launching import readiness_words
 from tui.screens.base import ConsoleScreen, bindings_of
+from tui.screens.fields import FieldsScreen
 from tui.state import Console
-from tui.themes.palette import ACCENT, BAD, MUTED, TEXT
-from tui.widgets.panel import Panel, join
+from tui.themes.palette import BAD, MUTED
+from tui.widgets.effects import Amounts, EffectsPanel
+from tui.widgets.field_row import FieldRow
 
-HINTS = {
-    "size": "smoke proves that the line works; pilot shows that a draft learns.",
-    "target": "The model that the draft is trained for.",
-    "machine": "What the container has; it sets devices, servers and sizes.",
-    "train_prompts": "How many prompts to train on; empty takes the preset's number.",
-    "max_steps": "Optimizer steps at most; empty takes the preset's number.",
-    "prompts": "A JSONL file of conversations in the container; empty: the built-in prompts.",
-    "workspace": "A folder in the container; runs are written to its runs/ folder.",
-    "worker_python": "Interpreter there with transformers and speculators; empty: the one found.",
-    "more": "field=value with spaces between, such as train.seed=3 vocabulary.size=4096.",
-    "secrets": "Names only, such as HF_TOKEN: values come from this environment or are asked, and stand in no file.",
-}
-LABELS = {
-    "size": "Size",
-    "train_prompts": "Train prompts",
-    "target": "Target",
-    "max_steps": "Max steps",
-    "machine": "Machine",
-    "prompts": "Prompts file",
-    "workspace": "Workspace",
-    "worker_python": "Python",
-    "more": "More fields",
-    "secrets": "Secrets",
-}
 SETTLE_S = 1.5
 """Seconds that the form stands still before the readiness of what it says is asked."""
-SELECTS = ("size", "target", "machine")
-
-
-class PlanPanel(Panel):
-    """The stages in numbers, or the sentence that says what is wrong."""
-
-    TITLE = "What it will do"
-    spec: RunSpec | None = None
-    disk = ""
-    readiness = Text("")
-
-    def show(self, spec: RunSpec | None, disk: str, readiness: Text) -> None:
-        self.spec, self.disk, self.readiness = spec, disk, readiness
-        self.changed((spec, disk, readiness))
-
-    def draw(self, width: int) -> Text:
-        if self.spec is None:
-            return Text("–", MUTED)
-        rows = [*plan.steps(self.spec), ("disk", self.disk)]
-        lines = [Text.assemble((f"{name:<12}", MUTED if name == "disk" else ACCENT), (words, TEXT)) for name, words in rows]
-        return join([*lines, Text.assemble(("readiness   ", MUTED), self.readiness)])
+SELECTS = {"size": "Size", "target": "Target", "machine": "Machine"}
+SECRETS = fields.Field(
+    "secrets", "names of variables", "",
+    "names only, such as HF_TOKEN: values come from this environment or are asked, and stand in no file",
+)  # fmt: skip
+"""Typed as a field, and none of the spec."""
 
 
 class LaunchScreen(ConsoleScreen):
     HERE = "launch"
     BINDINGS = bindings_of("launch")
+    _judged: tuple[plan.Choices, RunSpec | None, SpecError | None] | None = None
+    _preset: tuple[tuple[str, str, str], RunSpec | None] | None = None
+    _amounts: tuple[object, Amounts] | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked_for: list[str] = []
+        """Fields that the operator has added to the form."""
 
     def body(self) -> ComposeResult:
         choices = self.console_app.choices
-        with Grid(id="form") as form:
-            form.border_title = "New run"
-            for name, label in LABELS.items():
-                with Horizontal(classes=f"field {name}"):
-                    yield Static(Text(label, MUTED), classes="label")
-                    if name in SELECTS:
-                        options = plan.SIZES if name == "size" else presets.names(name)
-                        yield Select[str](
-                            [(option, option) for option in options],
-                            value=getattr(choices, name),
-                            allow_blank=False,
-                            compact=True,
-                            id=name,
-                        )
-                    else:
-                        yield Input(getattr(choices, name), compact=True, id=name)
-        yield Static(id="hint")
-        yield PlanPanel(id="plan")
+        with Horizontal(id="chosen"):
+            for name, label in SELECTS.items():
+                yield Static(Text(label, MUTED), classes="label")
+                options = plan.SIZES if name == "size" else presets.names(name)
+                yield Select[str](
+                    [(option, option) for option in options],
+                    value=getattr(choices, name),
+                    allow_blank=False,
+                    compact=True,
+                    id=name,
+                )
+        with Container(id="launch-panes"):
+            with Vertical(id="fields") as form:
+                form.border_title = "New run"
+                form.border_subtitle = f"{key_of('launch', 'more')} more fields"
+                for name in self._wanted():
+                    yield self._row(name)
+                yield FieldRow(SECRETS, choices.secrets)
+            yield EffectsPanel(id="effects")
+        yield Static(id="ready")
         with Horizontal(id="go"):
-            yield Button(Text(" Launch  Ctrl+l "), id="launch", variant="primary", compact=True)
+            yield Button(Text(f" Launch  {key_of('launch', 'launch')} "), id="launch", variant="primary", compact=True)
             yield Static(id="problem")
+
+    def _row(self, name: str) -> FieldRow:
+        return FieldRow(fields.every()[name], self.console_app.choices.typed.get(name, ""))
 
     def on_mount(self) -> None:
         self.query_one("#size").focus()
 
+    # --- what is known
+
+    def _wanted(self) -> list[str]:
+        """The fields of the form: those that matter for what is chosen, then those that were asked for or have a text."""
+        choices = self.console_app.choices
+        names = fields.that_matter(choices.size, str(presets.load("machine", choices.machine).get("kind")))
+        more = [*self._asked_for, *(name for name in choices.typed if name in fields.every())]
+        return list(dict.fromkeys([*names, *more]))
+
+    def _judge(self) -> tuple[RunSpec | None, SpecError | None]:
+        choices = self.console_app.choices
+        if self._judged is None or self._judged[0] != choices:
+            try:
+                self._judged = choices, plan.resolve(choices), None
+            except SpecError as error:
+                self._judged = choices, None, error
+        return self._judged[1:]
+
+    def _of_the_preset(self) -> RunSpec | None:
+        choices = self.console_app.choices
+        key = (choices.size, choices.target, choices.machine)
+        if self._preset is None or self._preset[0] != key:
+            try:
+                self._preset = key, plan.preset(choices)
+            except SpecError:
+                self._preset = key, None
+        return self._preset[1]
+
     def present(self, console: Console, now: float) -> None:
-        """The numbers follow the fields, the disk follows the probe."""
-        problem = ""
-        try:
-            spec: RunSpec | None = plan.resolve(self.console_app.choices)
-        except SpecError as error:
-            spec, problem = None, one_line(str(error))
-        self.query_one(PlanPanel).show(
-            spec, plan.disk_line(console.probe.value, spec) if spec else "", self._readiness(spec, now) if spec else Text("")
-        )
-        if spec is not None:
-            for name, value in (
-                ("train_prompts", str(spec.data.train_prompts)),
-                ("max_steps", str(spec.train.max_steps)),
-                ("prompts", "built in"),
-                ("workspace", spec.workspace),
-                ("worker_python", spec.worker_python or "found in the container"),
-                ("more", "field=value …"),
-                ("secrets", "none; such as HF_TOKEN"),
-            ):
-                self.query_one(f"#{name}", Input).placeholder = value
+        """The numbers follow the fields; what is free follows the probe."""
+        self._lay_out()
+        spec, error = self._judge()
+        problem = one_line(str(error)) if error is not None else ""
+        self.query_one(EffectsPanel).show(self._known(console, spec), console.probe.value)
+        self._rows(spec, error)
+        ready = self._readiness(spec, now) if spec is not None else Text("–", MUTED)
+        self._put("#ready", Text.assemble(("Readiness  ", MUTED), ready, no_wrap=True, overflow="ellipsis"))
         waiting = f"Launching {console.launching}…" if console.launching else ""
         if not problem and not waiting and console.link.status not in {"up", "degraded"}:
             waiting = "Not connected: the launch would wait for the link."
         if not problem and not waiting and isinstance(self.focused, Input):
-            waiting = "Esc leaves the field."
-        line = Text(f"✗ {problem}", BAD) if problem else Text(waiting, MUTED)
-        widget = self.query_one("#problem", Static)
+            waiting = "Esc leaves the field; ↑ ↓ go to others."
+        self._put("#problem", Text(f"✗ {problem}", BAD) if problem else Text(waiting, MUTED))
+        self.query_one("#launch", Button).disabled = spec is None or bool(console.launching)
+
+    def _put(self, selector: str, line: Text) -> None:
+        widget = self.query_one(selector, Static)
         if widget.content != line:
             widget.update(line)
-        self.query_one("#launch", Button).disabled = spec is None or bool(console.launching)
+
+    def _known(self, console: Console, spec: RunSpec | None) -> Amounts | None:
+        if spec is None:
+            return None
+        app = self.console_app
+        rates = expect.measured(console, spec)
+        key = (app.choices, spec.hash, console.host, rates)
+        if self._amounts is None or self._amounts[0] != key:
+            commands = plan.commands(app.choices, spec, console.host, app.helper_python)
+            self._amounts = key, Amounts(spec, expect.expected(console, spec), plan.changes(app.choices, spec), commands)
+        return self._amounts[1]
+
+    def _rows(self, spec: RunSpec | None, error: SpecError | None) -> None:
+        """Preset values, and the sentence under each field that is wrong."""
+        preset = self._of_the_preset()
+        values = presets.flat(preset) if preset is not None else {}
+        wrong = error.fields if error is not None else {}
+        for row in self.query(FieldRow):
+            name = row.field.name
+            default = "none" if row.field is SECRETS else fields.said(values.get(name))
+            problem = str(error) if row.field is SECRETS and "secrets" in wrong else wrong.get(name, "")
+            row.show(default, one_line(problem, 300), name in self.console_app.choices.typed)
+
+    def _lay_out(self) -> None:
+        """Mount the rows that are wanted now, in their order; the others stay unseen, with what was typed."""
+        for select in self.query("#chosen Select").results(Select):
+            if not select.expanded and select.value != (chosen := getattr(self.console_app.choices, str(select.id))):
+                select.value = chosen  # the machine follows what the probe saw, until somebody chooses
+        rows = {row.field.name: row for row in self.query(FieldRow)}
+        wanted = [*self._wanted(), SECRETS.name]
+        for name, row in rows.items():
+            row.display = name in wanted
+        for place, name in enumerate(wanted):
+            if name not in rows:
+                following = next(rows[later] for later in wanted[place + 1 :] if later in rows)
+                rows[name] = self._row(name)
+                self.query_one("#fields").mount(rows[name], before=following)
 
     def _readiness(self, spec: RunSpec, now: float) -> Text:
         """The verdict for what the form says; asked by itself once the form has stood still."""
@@ -138,14 +170,27 @@ class LaunchScreen(ConsoleScreen):
         self.console_app.checking.keep_fresh(view, SETTLE_S)
         return readiness_words(view, now)
 
+    def clip(self) -> str:
+        """What is copied: the command that launches the same."""
+        return self._commands()[0]
+
+    def _commands(self) -> tuple[str, str]:
+        amounts = self._known(self.console_app.console_state, self._judge()[0])
+        return amounts.commands if amounts is not None else ("", "")
+
+    # --- what the operator does
+
     @on(Input.Changed)
     @on(Select.Changed)
     def typed(self, event: Input.Changed | Select.Changed) -> None:
         event.stop()
-        widget = event.input if isinstance(event, Input.Changed) else event.select
-        if isinstance(event.value, str) and widget.id in LABELS:
-            self.console_app.choose(widget.id, event.value)
-            self.refresh_known()
+        if not isinstance(event.value, str):
+            return
+        if isinstance(event, Select.Changed):
+            self.console_app.choose(str(event.select.id), event.value)
+        elif isinstance(row := event.input.parent and event.input.parent.parent, FieldRow):
+            self.console_app.choose(row.field.name, event.value)
+        self.refresh_known()
 
     @on(Button.Pressed, "#launch")
     def pressed(self, event: Button.Pressed) -> None:
@@ -158,8 +203,47 @@ class LaunchScreen(ConsoleScreen):
         self.action_launch()
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
-        name = str(event.widget.id)
-        self.query_one("#hint", Static).update(Text(HINTS.get(name, ""), MUTED))
+        """The help of a field is shown below it, and both are brought in sight."""
+        for row in self.query(FieldRow):
+            row.set_class(row.input is event.widget, "here")
+            if row.input is event.widget:
+                row.call_after_refresh(row.scroll_visible, animate=False)
 
     def action_launch(self) -> None:
         self.console_app.launching.launch(self.console_app.choices)
+
+    def action_move(self, step: int) -> None:
+        """The next field, or the one before."""
+        if step > 0:
+            self.focus_next()
+        else:
+            self.focus_previous()
+
+    def action_page(self, step: int) -> None:
+        """A page of what it will do, from wherever the cursor is."""
+        panel = self.query_one(EffectsPanel)
+        panel.scroll_relative(y=step * max(1, panel.size.height - 2), animate=False)
+
+    def action_copy_there(self) -> None:
+        """Copy the command for a shell in the container."""
+        if command := self._commands()[1]:
+            self.console_app.copy_to_clipboard(command)
+            self.console_app.tell("Copied the command for a shell in the container.")
+
+    def action_more(self) -> None:
+        """All fields, to be searched; the one that is picked joins the form."""
+
+        def picked(name: str | None) -> None:
+            if name:
+                if name not in self._asked_for:
+                    self._asked_for.append(name)
+                self.refresh_known()
+                self.call_after_refresh(self._focus, name)
+
+        spec = self._judge()[0] or self._of_the_preset()
+        self.console_app.ask_once(FieldsScreen(presets.flat(spec) if spec is not None else {}), picked)
+
+    def _focus(self, name: str) -> None:
+        for row in self.query(FieldRow):
+            if row.field.name == name:
+                row.input.focus()

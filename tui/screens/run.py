@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import time
 from functools import partial
 
 from textual.app import ComposeResult
@@ -13,8 +12,9 @@ from textual.widgets import Static
 from tui.exporting import tables_of
 from tui.formats import age_label, count_label, number_label
 from tui.plotting.figures import FIGURES, following, marks_of
-from tui.plotting.view import HOUR_S, Range, View
-from tui.screens.base import TO_PILOT, TO_RUNS, ConsoleScreen, bindings_of
+from tui.plotting.machine import MACHINE_FIGURES
+from tui.screens.base import TO_PILOT, TO_RUNS, bindings_of
+from tui.screens.looking import PlotScreen
 from tui.state import Console, RunView
 from tui.themes.palette import ACCENT, SERIES, WARN
 from tui.widgets.events import EventsPanel
@@ -83,33 +83,9 @@ def link_problem(console: Console, view: RunView, now: float) -> str:
     return f"{reason}. Last heard {age_label(None if view.at is None else now - view.at)}."
 
 
-def _cursor(columns: int) -> Callable[[View, Range], View]:
-    return lambda view, everything: view.moved(columns, 80, everything)
-
-
-LOOKS: dict[str, Callable[[View, Range], View]] = {
-    "in": lambda view, everything: view.zoomed(0.5, everything),
-    "out": lambda view, everything: view.zoomed(2.0, everything),
-    "back": lambda view, everything: view.panned(-0.5, everything),
-    "on": lambda view, everything: view.panned(0.5, everything),
-    "all": lambda view, everything: view.all(),
-    "hour": lambda view, everything: view.on("time").last(HOUR_S),
-    "axis": lambda view, everything: view.on("time" if view.axis == "step" else "step"),
-    "log": lambda view, everything: replace(view, log=not view.log),
-    "smooth": lambda view, everything: view.smoother(),
-    "clip": lambda view, everything: replace(view, clip=not view.clip),
-    "blocks": lambda view, everything: replace(view, blocks=not view.blocks),
-    "cursor_back": _cursor(-1),
-    "cursor_on": _cursor(1),
-    "no_cursor": lambda view, everything: replace(view, cursor=None),
-}
-"""What a key does to the plots."""
-
-
-class RunScreen(ConsoleScreen):
+class RunScreen(PlotScreen):
     HERE = "run"
     BINDINGS = bindings_of("run")
-    _look = View()
     _other = "acceptance"
     """The figure in the right plot."""
     _allowed: tuple[str, bool, bool] | None = None
@@ -154,48 +130,45 @@ class RunScreen(ConsoleScreen):
             self.refresh_bindings()
 
     def _plots(self, view: RunView, now: float) -> None:
-        version = (view.run_id, view.metrics.version, len(view.events))
-        age = view.age_of(view.metrics.last_t, now)
+        look, metrics = self._look, view.metrics
+        version = (view.run_id, metrics.version, len(view.events))
+        age = view.age_of(metrics.last_t, now)
         point = f"last point {age_label(age)}" if age is not None and not view.ended else ""
         if view.thinned is not None:
             shown = f"{count_label(view.thinned.kept)} of {count_label(view.thinned.rows)} rows"
             asked = f"reading all, {view.all_rows_share:.0%}" if view.all_rows_share is not None else "A reads all"
             point = f"{shown} · {asked}"
+        elif metrics.thinned:
+            point = " · ".join(filter(None, (f"{count_label(len(metrics))} of {count_label(metrics.taken)} rows", point)))
         loss, other = self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)
         roomy, room = loss.size.width >= 36, other.size.width - 4
-        look, metrics = self._look, view.metrics
-        for plot, name in ((loss, "loss"), (other, self._other)):
-            figure = FIGURES[name]
-            plot.show(
-                version,
-                figure,
-                partial(figure.lines, metrics, look.axis),
-                look,
-                partial(marks_of, view.events, metrics, look.axis),
-            )
+        look, history = self._look, self.console_app.console_state.history
+        nothing = "it left no points" if view.ended and view.heard else "no points yet"
+        marks = partial(marks_of, view.events, metrics, look.axis)
+        loss.show(version, FIGURES["loss"], partial(FIGURES["loss"].lines, metrics, look.axis), look, marks, nothing)
+        machine = MACHINE_FIGURES.get(self._other)
+        if machine is not None:
+            drawn = partial(machine.lines, history, metrics, look.axis)
+            other.show((version, history.watched), machine.figure, drawn, look, marks, machine.nothing, loss.everything)
+        else:
+            figure = FIGURES[self._other]
+            other.show(version, figure, partial(figure.lines, metrics, look.axis), look, marks, nothing)
         captions = {"loss": loss_title(view, roomy), "acceptance": acceptance_title(view, room)}
         lengths = length_words(view, room) if self._other in {"acceptance", "length"} else ""
+        if machine is not None and (since := machine.since(history)) is not None:
+            lengths = f"seen since {time.strftime('%H:%M', time.localtime(since))}"
+        title = machine.figure.title if machine is not None else FIGURES[self._other].title
         caption(loss, title=captions["loss"], subtitle=loss.reading or look.words() or point)
-        caption(other, title=captions.get(self._other, FIGURES[self._other].title), subtitle=other.reading or lengths)
+        caption(other, title=captions.get(self._other, title), subtitle=other.reading or lengths)
 
     # --- how the plots are looked at
 
-    def _look_at(self, change: Callable[[View, Range], View]) -> None:
-        everything = self.query_one("#loss", MetricPlot).everything or self.query_one("#acceptance", MetricPlot).everything
-        if everything is not None:
-            self._look = change(self._look, everything)
-            self.refresh_known()
-
-    def action_look(self, what: str) -> None:
-        """Change how both plots are looked at; they share their axis."""
-        if what == "log" and not self._look.log and not self.query_one("#loss", MetricPlot).can_log:
-            self.console_app.tell("Nothing of it is positive, so there is no logarithm to draw.", "warning")
-            return
-        self._look_at(LOOKS[what])
+    def plots(self) -> list[MetricPlot]:
+        return [self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)]
 
     def action_other_figure(self, step: int) -> None:
         """Another figure in the right plot."""
-        self._other = following(self._other, step)
+        self._other = following(self._other, step, [*FIGURES, *MACHINE_FIGURES])
         self.refresh_known()
 
     def exports(self) -> dict[str, str]:
@@ -210,7 +183,7 @@ class RunScreen(ConsoleScreen):
             return view is not None and view.summary is not None and not view.ended
         if action == "resume":
             return view is not None and view.resumable
-        if action in {"zoom", "verdict"}:
+        if action in {"zoom", "verdict", "fork", "note"}:
             return view is not None
         return True
 
@@ -223,6 +196,12 @@ class RunScreen(ConsoleScreen):
         if action == "resume":
             return f"{view.run_id} is {view.state}; only a stopped, failed or lost run can be resumed."
         return f"{view.run_id} has ended ({view.state}); this key is for a run that lives."
+
+    def action_fork(self) -> None:
+        self.console_app.launching.fork()
+
+    def action_note(self) -> None:
+        self.console_app.launching.note()
 
     def action_stop(self) -> None:
         self.console_app.launching.stop()
@@ -256,4 +235,9 @@ class RunScreen(ConsoleScreen):
         wanted = ZOOMS[(ZOOMS.index(now) + 1) % len(ZOOMS)]
         for name in ZOOMS:
             self.set_class(name == wanted, f"zoom-{name}")
+        # The arrows belong to what is in sight.
+        if wanted == "plots":
+            self.query_one("#loss", MetricPlot).focus()
+        else:
+            self.query_one(RunLog).focus()
         self.refresh_known()

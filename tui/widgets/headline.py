@@ -92,6 +92,8 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200, link_prob
     since = view.age_of(run.ended_at or run.started_at or run.created_at, now)
     if since is not None:
         about.append(f"{'ended' if run.ended_at else 'started'} {age_label(since)}")
+    if run.actor:
+        about.append(f"launched by {clean_line(run.actor, 40)}")
     shown = ""
     for part in filter(None, about):
         longer = f"{shown} · {part}" if shown else f"  {part}"
@@ -151,8 +153,9 @@ class Headline(Widget):
     def show(self, view: RunView, now: float, stale: bool, link_problem: str) -> None:
         lines = headline(view, now, stale, self.content_size.width or 76, link_problem)
         if lines != self._lines:
-            self._lines = lines
-            self.refresh(layout=True)
+            before, self._lines = self._lines, lines
+            # The first line is one row; where only its age has changed nothing moves.
+            self.refresh(layout=[line.plain for line in before[1:]] != [line.plain for line in lines[1:]] or not before)
 
     def render(self) -> Text:
         return Text("\n").join(self._lines)

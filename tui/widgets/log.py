@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from textual.widgets import Log
 
+from tui.formats import clean_line
 from tui.state import LOG_LINES, RunView
 from tui.widgets.panel import caption
+
+FAILURE_LINES = 60
+"""Lines of a traceback that are shown; `v` shows all."""
 
 
 class RunLog(Log):
@@ -18,19 +22,33 @@ class RunLog(Log):
         self._mark: tuple[str, int] = ("", 0)
         self._seen = 0
         self._following = True
+        self._told: tuple[str, int, float] | None = None
+        """The failure whose traceback stands below the log."""
 
     def show(self, view: RunView, now: float) -> None:
         mark = (view.run_id, view.log_resets)
         if mark != self._mark:
-            self._mark, self._seen, self._following = mark, 0, True
+            self._mark, self._seen, self._following, self._told = mark, 0, True, None
             self.clear()
         if view.log_seq != self._seen:
             self.write_lines(view.new_log(self._seen), scroll_end=False)
             self._seen = view.log_seq
+        self._tell_failure(view)
         if self._following and not self.is_vertical_scroll_end:
             self.scroll_end(animate=False, immediate=True, x_axis=False)
         following = "follows" if self._following else "scrolled up · End follows"
         caption(self, subtitle=following if view.log_seq else "nothing yet")
+
+    def _tell_failure(self, view: RunView) -> None:
+        """Below the log of a run that failed, once, the traceback that its last error left: a failed run opens on it."""
+        failure = view.failure
+        if failure is None or not failure.detail or self._told == (view.run_id, failure.attempt, failure.t):
+            return
+        self._told = (view.run_id, failure.attempt, failure.t)
+        lines = [clean_line(line) for line in failure.detail.splitlines() if line.strip()]
+        if not lines or lines[-1].strip() in {line.strip() for line in list(view.log)[-FAILURE_LINES:]}:
+            return  # the log itself ends with it
+        self.write_lines(["", f"What attempt {failure.attempt} failed with:", *lines[-FAILURE_LINES:]], scroll_end=False)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Scrolling up lets go of the end; coming back to it takes hold again. A change of size does neither."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.text import Text
+from textual.geometry import Region
 from textual.widget import Widget
 
 from tui.formats import age_label
@@ -18,15 +19,28 @@ class Panel(Widget):
         super().__init__(id=id, classes=classes)
         self.border_title = self.TITLE
         self._shown: object = None
+        self._drawn: tuple[object, Text] | None = None
 
     def draw(self, width: int) -> Text:
         raise NotImplementedError
 
     def changed(self, shown: object) -> None:
-        """Repaint where ``shown`` (any value that stands for the content) differs from the last one."""
+        """Repaint where ``shown`` (any value that stands for the content) differs from the last one; lay the screen out
+        again only where the content takes another number of rows."""
         if shown != self._shown:
             self._shown = shown
-            self.refresh(layout=True)
+            before = self._drawn[1].plain.count("\n") if self._drawn else None
+            self._drawn = None
+            now = self._text().plain.count("\n") if self.is_attached else None
+            self.refresh(layout=now is None or now != before)
+
+    def _text(self) -> Text:
+        """What ``draw`` gives for the present size, drawn once."""
+        width = self.content_size.width or 36
+        key = (width, self.app.size)
+        if self._drawn is None or self._drawn[0] != key:
+            self._drawn = (key, self.draw(width))
+        return self._drawn[1]
 
     def age(self, seconds: float | None, stale: bool, note: str = "") -> None:
         """Say how old the content is. ``note`` is said before the age."""
@@ -40,11 +54,10 @@ class Panel(Widget):
     @property
     def rows(self) -> int:
         """Rows that the whole content takes, borders and all."""
-        return self.draw(self.content_size.width or 36).plain.count("\n") + 3
+        return self._text().plain.count("\n") + 3
 
     def render(self) -> Text:
-        width = self.content_size.width or 36
-        text = self.draw(width)
+        text = self._text()
         text.no_wrap = True
         text.overflow = "ellipsis"
         return text
@@ -52,12 +65,22 @@ class Panel(Widget):
 
 def caption(widget: Widget, *, title: str | None = None, subtitle: str | None = None) -> None:
     """Set a border's words where they changed. What a border gives back is not what it was given, so a comparison with
-    it would repaint the screen at every turn."""
+    it would repaint the screen at every turn; and Textual's own setter repaints the whole widget for them, content and all,
+    which for an age that grows each second is most of what a plot costs. So only the border's row is painted anew."""
     before: dict[str, str] = widget.__dict__.setdefault("_caption", {})
     for name, words in (("border_title", title), ("border_subtitle", subtitle)):
-        if words is not None and before.get(name) != words:
-            before[name] = words
+        if words is None or before.get(name) == words:
+            continue
+        first_time = name not in before
+        before[name] = words
+        if first_time or not widget.outer_size:
             setattr(widget, name, words)
+            continue
+        lines = widget.render_str(words).expand_tabs(4).split()
+        setattr(widget, f"_{name}", lines[0])
+        corner, size = widget.content_offset, widget.outer_size
+        row = 0 if name == "border_title" else size.height - 1
+        widget.refresh(Region(-corner.x, row - corner.y, size.width, 1))
 
 
 def quiet(text: str) -> Text:

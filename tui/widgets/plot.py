@@ -1,32 +1,66 @@
 """Plots that cost little and never break: thinned, sanitised, rebuilt only where the data or the size changed.
 
-``textual-plotext`` rebuilds at every repaint and raises on Inf; an exception in ``render`` would end the app. Here the
+``textual-plotext`` rebuilds at every repaint and raises on Inf; an exception while painting would end the app. Here the
 picture is kept, and a repaint (focus, a dialog closing) draws the kept one.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
-from rich.text import Text
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
 from textual_plotext import PlotextPlot
 
-from tui.formats import number_label, short_duration
+from tui.formats import figure_label, short_duration
 from tui.plotting.figures import Figure, Line, Mark, reading
 from tui.plotting.series import Point, segments, thin
 from tui.plotting.shaping import clipped, in_sight, positive, smoothed, value_range
 from tui.plotting.view import Axis, Range, View
 from tui.themes.palette import BACKGROUND, FAINT, MUTED, TEXT
 
-REDRAW_S = 2.0
+_SGR = re.compile(r"\x1b\[([\d;]*)m")
+REDRAW_S = 3.0
 """Seconds between two rebuilds while data keeps coming."""
 
 
 def rgb(colour: str) -> tuple[int, int, int]:
     """``#62c6c2`` as plotext wants it."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def said(words: str) -> str:
+    """Words in place of a picture."""
+    return "\x1b[38;2;{};{};{}m{}\x1b[0m".format(*rgb(MUTED), words)
+
+
+@lru_cache(256)
+def _style(codes: str) -> Style:
+    """The style of one SGR sequence of plotext's: colours by their three numbers, and nothing else."""
+    numbers, colours = [int(code or 0) for code in codes.split(";")], {}
+    while len(numbers) >= 5 and numbers[0] in (38, 48) and numbers[1] == 2:
+        colours["color" if numbers[0] == 38 else "bgcolor"] = Color.from_rgb(*numbers[2:5])
+        numbers = numbers[5:]
+    return Style.from_color(colours.get("color"), colours.get("bgcolor"))
+
+
+def strip_of(line: str, width: int, ground: Style) -> Strip:
+    """A line with plotext's colours as Textual paints it, ``width`` cells wide. Through ``Text.from_ansi`` and Textual's
+    content this took longer than the plot itself."""
+    segments, style = [], ground
+    pieces = _SGR.split(line)
+    for place, piece in enumerate(pieces):
+        if place % 2:
+            style = ground if piece in ("", "0") else style + _style(piece)
+        elif piece:
+            segments.append(Segment(piece, style))
+    return Strip(segments).adjust_cell_length(width, ground)
 
 
 def ticks_of(first: float, last: float, count: int, axis: Axis) -> tuple[list[float], list[str]]:
@@ -41,7 +75,7 @@ def ticks_of(first: float, last: float, count: int, axis: Axis) -> tuple[list[fl
 def value_ticks(low: float, high: float, count: int, *, log: bool) -> tuple[list[float], list[str]]:
     """Places on the axis of values with their labels; on a logarithmic axis the places are logarithms."""
     places = [low + (high - low) * k / (count - 1) for k in range(count)]
-    return places, [number_label(10**place if log else place) for place in places]
+    return places, [figure_label(10**place if log else place) for place in places]
 
 
 def prepared(points: Sequence[Point], columns: int) -> list[list[Point]]:
@@ -51,7 +85,9 @@ def prepared(points: Sequence[Point], columns: int) -> list[list[Point]]:
 
 class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
     """``show`` gives it new data at any pace; it rebuilds at most every ``REDRAW_S``, at once where the operator changed how
-    it is looked at, and only while visible."""
+    it is looked at, and only while visible. It takes the focus, so that arrows are the plots' and not the log's."""
+
+    can_focus = True
 
     def __init__(self, title: str, *, clock: Callable[[], float], id: str | None = None) -> None:
         super().__init__(id=id)
@@ -62,7 +98,9 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         self._marks: tuple[Mark, ...] = ()
         self._view = View()
         self._version: object = None
-        self._kept: tuple[object, Text] | None = None
+        self._nothing = "no points yet"
+        self._span: Range | None = None
+        self._kept: tuple[object, list[Strip]] | None = None
         self._drawn_at = -math.inf
         self.builds = 0
 
@@ -73,9 +111,16 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         lines: Callable[[], Sequence[Line]],
         view: View,
         marks: Callable[[], Sequence[Mark]] = tuple,
+        nothing: str = "no points yet",
+        span: Range | None = None,
     ) -> None:
         """Draw ``lines()`` as ``view`` says, where ``version`` differs from what is drawn, it is time (a new view is shown at
-        once), and the plot is on screen."""
+        once), and the plot is on screen. ``nothing`` is said where there is no point; ``span`` is the whole
+        axis, where that is not these lines' own."""
+        self._span = span
+        if nothing != self._nothing:
+            self._nothing, self._kept = nothing, None
+            self.refresh()
         now = self._clock()
         on_screen = self.is_on_screen and self.size.width > 0
         looked_at = (figure, view)
@@ -105,13 +150,16 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         """Whether anything could be seen on a logarithmic axis."""
         return any(y > 0 for line in self._lines for _, y in line.points if math.isfinite(y))
 
-    def render(self) -> Text:
+    def render_line(self, y: int) -> Strip:
+        """A line of the kept picture; the picture is built anew where what it shows, or its size, is another."""
         width, height = self.size.width, self.size.height
-        key = (self._version, self._figure and self._figure.title, self._view, width, height)
-        if self._kept is not None and self._kept[0] == key:
-            return self._kept[1]
-        self._kept = (key, self._build(width, height))
-        return self._kept[1]
+        key = (self._version, self._figure and self._figure.title, self._view, self._span, width, height)
+        if self._kept is None or self._kept[0] != key:
+            ground = self.visual_style.rich_style
+            lines = self._build(width, height).split("\n")
+            self._kept = (key, [strip_of(line, width, ground) for line in lines])
+        strips = self._kept[1]
+        return strips[y] if y < len(strips) else Strip.blank(width, self.visual_style.rich_style)
 
     def _drawn(self, columns: int, window: Range) -> list[tuple[Line, list[list[Point]]]]:
         """The pieces to draw: where lines are smoothed, first the raw ones, faint, then the smooth ones over them."""
@@ -129,14 +177,15 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
                     into.append((drawn, pieces))
         return raw + smooth
 
-    def _build(self, width: int, height: int) -> Text:
+    def _build(self, width: int, height: int) -> str:
+        """The picture as text with ANSI colours."""
         everything = self.everything
         if everything is None or self._figure is None or width < 12 or height < 4:
-            return Text("no points yet" if everything is None else "", style=MUTED)
-        window = self._view.within(everything)
+            return said(self._nothing) if everything is None else ""
+        window = self._view.within(self._span or everything)
         drawn = self._drawn(max(8, width - 8), window)
         if not drawn:
-            return Text("no points in this part", style=MUTED)
+            return said("no points in this part")
         self.builds += 1
         log = self._view.log
         values = [y for _, pieces in drawn for piece in pieces for x, y in piece if window[0] <= x <= window[1]]
@@ -169,4 +218,4 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         plt.plotsize(width, height)
         # As textual-plotext does: plotsize alone does not always take.
         plt._set_size(width, height)
-        return Text.from_ansi(plt.build())
+        return str(plt.build())

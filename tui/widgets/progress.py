@@ -66,9 +66,9 @@ class ProgressLine(Widget):
         self.view, self.now = view, now
         text = progress_text(view, now, self.content_size.width or 76)
         if text != self._last:
-            self._last = text
+            before, self._last = self._last, text
             self.display = bool(text.plain)
-            self.refresh(layout=True)
+            self.refresh(layout=before is None or before.plain.count("\n") != text.plain.count("\n"))
 
     def render(self) -> Text:
         return Text("") if self.view is None else progress_text(self.view, self.now, self.content_size.width or 76)

@@ -20,7 +20,7 @@ WORST_FIRST: tuple[Status, ...] = ("fail", "unknown", "warn", "ok", "skipped")
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 class Action(Part):

@@ -62,7 +62,9 @@ class RunSpec(Section):
     share_device: bool = field(False, "start although other processes hold the run's GPUs")
     time_limit_s: Annotated[float, Field(ge=0)] = field(0.0, "an attempt is stopped after so long; 0: none", "s")
     forked_from: str = field("", "the run, and the stage or checkpoint of it, that this one was forked from; fork writes it")
-    disk_floor_bytes: Count = field(1 << 30, "a stage ends, resumable, before free space falls below", "bytes")
+    disk_floor_bytes: Count = field(
+        1 << 30, "free space below which extract waits (guards.disk_wait_s) and other stages end", "bytes"
+    )
     log_limit_bytes: Annotated[int, Field(ge=1 << 20)] = field(
         256 << 20, "space on disk of a log; beyond it the log's middle is given back to the disk", "bytes"
     )

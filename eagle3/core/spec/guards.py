@@ -35,6 +35,10 @@ class Guards(Section):
     memory_after_steps: Count = field(100, "steps after which growth is counted", "steps")
     clock: Response = field("warn", f"a clock that jumps: {_HOW}")
     clock_jump_s: Positive = field(60.0, "difference between the clock and a steady one", "s")
+    stall: Literal["off", "warn", "stop"] = field(
+        "warn", "a run that falls silent: off, warn (an event, and its threads' stacks in the log) or stop (it ends, resumable)"
+    )
+    stall_s: Positive = field(300.0, "silence before that; ten times the usual gap between rows where that is longer", "s")
     repeated: Response = field("stop", f"answers of repeated tokens: {_HOW}")
     repeated_share: Share = field(0.30, "of an answer's tokens equal to the one before: repeated", "share")
     repeated_answers: Share = field(0.10, "such answers among all", "share")
@@ -44,3 +48,9 @@ class Guards(Section):
     coverage: Response = field("warn", f"a draft vocabulary that lacks too much: {_HOW}")
     coverage_below: Share = field(0.95, "share of the held-out answers' tokens that it holds", "share")
     coverage_tokens: PositiveInt = field(200, "held-out tokens before it is judged", "tokens")
+    quarantined: Response = field("stop", f"too many samples put aside for want of whole states: {_HOW}")
+    quarantined_share: Share = field(0.05, "such samples among those asked for", "share")
+    quarantined_at_least: PositiveInt = field(20, "samples before they are judged; at the end all are", "samples")
+    disk_wait_s: Annotated[float, Field(ge=0)] = field(
+        21600.0, "how long extract waits for space when the disk is at its floor, before it ends; 0: it ends at once", "s"
+    )

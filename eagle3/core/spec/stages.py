@@ -32,8 +32,29 @@ class Regenerate(Section):
 class Extract(Section):
     """The target's hidden states are stored."""
 
-    concurrency: PositiveInt = field(8, "requests in flight", "requests")
-    request_timeout_s: Duration = field(300.0, "how long one sample may take", "s")
+    concurrency: PositiveInt = field(8, "requests in flight at most", "requests")
+    request_timeout_s: Duration = field(300.0, "how long one sample may take, besides what its length adds", "s")
+    slowest_tok_s: Duration = field(50.0, "a sample of n tokens may take n divided by this longer", "tokens/s")
+    tries: PositiveInt = field(3, "how often a sample is asked for before it is put aside", "times")
+    backoff_s: Duration = field(0.5, "pause before a sample is asked for again; it doubles each time", "s")
+    p95_factor: Annotated[float, Field(ge=0)] = field(
+        8.0, "requests in flight are halved when the 95th percentile of seconds a token is beyond so many times the first "
+        "samples' median; 0: never", "times",
+    )  # fmt: skip
+    storage: Literal["target", "bfloat16", "float8_e4m3"] = field(
+        "target", "how states are stored: as the target computes them, rounded, or in 8 bits with a scale a sample and layer"
+    )
+    verify: Literal["hash", "changed"] = field(
+        "hash", "what a resume hashes again: every state, or those whose size, time or inode is not that of the last look"
+    )
+    rank: Count = field(0, "which share of the samples this run extracts, from 0; `eagle3 import` joins the shares", "shares")
+    world: PositiveInt = field(1, "shares; with more than one the run ends after extract", "shares")
+
+    @model_validator(mode="after")
+    def _share_exists(self) -> Extract:
+        if self.rank >= self.world:
+            raise ValueError(f"extract.rank ({self.rank}) must be below extract.world ({self.world})")
+        return self
 
 
 class Vocabulary(Section):

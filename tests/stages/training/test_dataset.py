@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from eagle3.stages.context import StageContext, StageError
+from eagle3.states.packing import FLOAT8_RELATIVE, pack
 from eagle3.training.dataset import Collate, StatesDataset, fixed_packs, train_loader
 from eagle3.training.samples import Sample, read_samples
 
@@ -38,6 +39,16 @@ def test_a_sample_gives_the_auxiliary_layers_side_by_side_and_the_last_one_apart
     assert torch.equal(row["hidden_states"], torch.cat([states[:, 0], states[:, 1], states[:, 2]], dim=-1))
     assert torch.equal(row["verifier_last_hidden_states"], states[:, 3])
     assert row["loss_mask"].tolist() == [bool(mask) for mask in first.loss_mask]
+
+
+def test_states_of_eight_bits_are_trained_on_in_what_the_training_computes_in(folders: Path) -> None:
+    exact = dataset(folders)[0]
+    path = folders / "states" / f"hs_{dataset(folders).samples[0].index}.safetensors"
+    save_file(pack(load_file(path), "float8_e4m3"), path)
+    row = dataset(folders)[0]
+    assert row["hidden_states"].dtype == torch.float32 and row["hidden_states"].shape == exact["hidden_states"].shape
+    assert torch.allclose(row["hidden_states"], exact["hidden_states"], rtol=FLOAT8_RELATIVE, atol=1e-4)
+    assert not torch.equal(row["hidden_states"], exact["hidden_states"])
 
 
 def test_every_epoch_packs_each_sample_once_and_no_pack_overflows(folders: Path) -> None:

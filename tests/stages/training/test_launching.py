@@ -16,7 +16,7 @@ from eagle3.stages import train
 from eagle3.stages.context import StageContext, StageError
 from tests.runner.support import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 HELD = {"flat_loss": "pause", "flat_loss_steps": 4, "flat_loss_share": 1.0}
 WAIT_S = 180

@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from eagle3.stages import train
 from eagle3.stages.context import StageContext, StageError, Stopped
+from eagle3.states.packing import pack
+from eagle3.states.quarantine import Quarantine
 
 pytestmark = pytest.mark.slow
 
@@ -49,6 +51,21 @@ def test_the_draft_learns_the_rule_and_beats_the_untrained_one(toy_run: Callable
     assert figures["val"]["tokens"] == figures["untrained"]["tokens"] == 4 * (14 - 2)
     assert (figures["steps"], figures["resumed_from"]) == (60, None)
     assert [row["step"] for row in rows if row["split"] == "val"] == [0, 30, 60]
+
+
+def test_a_draft_learns_from_states_of_eight_bits_without_the_samples_that_were_put_aside(
+    toy_run: Callable[..., StageContext],
+) -> None:
+    ctx = toy_run(max_steps=60, learning_rate=5e-3, validate_every_steps=60, vocabulary_size=64)
+    for path in (ctx.run_dir / "states").glob("hs_*.safetensors"):
+        save_file(pack(load_file(path), "float8_e4m3"), path)
+    for index in (4, 5):
+        (ctx.run_dir / "states" / f"hs_{index}.safetensors").unlink()
+        sample = {"index": index, "id": f"toy-{index}", "split": "heldout", "input_ids": []}
+        Quarantine(ctx.run_dir / "states").put(sample, "its states are wrong", tries=3, attempt=1, now=0.0)
+    figures = train.run(ctx)
+    assert figures["val"]["acc_pos"][0] > 0.5 > 0.2 > figures["untrained"]["acc_pos"][0]
+    assert figures["val"]["samples"] == 3, "of four held-out ones"
 
 
 def test_every_row_is_complete(toy_run: Callable[..., StageContext], rows_of: Rows) -> None:

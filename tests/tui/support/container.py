@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from eagle3.core.lineage import ForkPlan
 from eagle3.core.records import (
     Disk,
     Event,
+    Forkable,
     Gpu,
     GpuReport,
     LogFile,
@@ -32,6 +34,7 @@ from eagle3.core.records import (
     VllmServer,
 )  # fmt: skip
 from eagle3.core.spec import RunSpec
+from eagle3.runner import fork as forking
 from eagle3.runner import logs, notes
 from eagle3.runner.errors import VerbError
 from remote.ask import Ask
@@ -97,6 +100,7 @@ class FakeContainer:
         self.lost_launches = 0
         self.secrets: dict[str, dict[str, str]] = {}
         self.launches: list[tuple[str, str, bool]] = []
+        self.forks: list[tuple[str, str, ForkPlan]] = []
         self.reports: list[dict[str, Any] | None] = []
         self.known = facts()
         self.asked: list[tuple[dict[str, Any], tuple[str, ...]]] = []
@@ -257,6 +261,21 @@ class FakeContainer:
     async def save_notes(self, base: str, text: str, run_id: str = "") -> NotesText:
         self._check()
         return NotesText.model_validate(notes.notes(self.root / run_id, "write", {"base": base, "text": text}))
+
+    async def add_note(self, line: str, run_id: str = "") -> NotesText:
+        self._check()
+        return NotesText.model_validate(notes.notes(self.root / run_id, "append", {"line": line}))
+
+    async def forkable(self, run_id: str) -> Forkable:
+        self._check()
+        return Forkable.model_validate(
+            forking.forkable(self.root / run_id) | {"stages": [*self._summary(self.root / run_id).stages]}
+        )
+
+    async def fork(self, run_id: str, new_id: str, spec: RunSpec, plan: ForkPlan, actor: str = "") -> dict[str, Any]:
+        self._check()
+        self.forks.append((run_id, new_id, plan))
+        return {"run_id": new_id, "already": False}
 
     async def control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"], actor: str = "") -> dict[str, Any]:
         self._check()

@@ -1,0 +1,100 @@
+"""Reading what speculators leaves: ``prepare-data``'s dataset (``input_ids``, ``loss_mask``) and ``generate-offline-data``'s
+``hidden_states/hs_<row>.safetensors``.
+
+Its files are numbered by the dataset's rows and say neither which target nor which layers they are of, so that is for the spec to
+say and for the shapes to contradict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from eagle3.rows import Row, encode
+from eagle3.runner.errors import VerbError
+
+_STATE_FILE = re.compile(r"hs_(\d+)\.safetensors")
+NEEDED = ("input_ids", "loss_mask")
+
+
+def is_one(folder: Path) -> bool:
+    """Whether the folder is a dataset on disk."""
+    return (folder / "dataset_info.json").is_file() and (folder / "state.json").is_file()
+
+
+def state_files(folder: Path) -> dict[int, Path]:
+    """The state files of a folder by their number."""
+    named = ((_STATE_FILE.fullmatch(path.name), path) for path in (folder.iterdir() if folder.is_dir() else ()))
+    return {int(found[1]): path for found, path in named if found}
+
+
+def read(folder: Path) -> list[Row]:
+    """The dataset as rows ``{"index","id","input_ids","loss_mask"}``.
+
+    Raises VerbError (usage) where it cannot be read, lacks a column, a mask does not fit its tokens, or an id stands twice.
+    """
+    try:
+        from datasets import load_from_disk
+
+        dataset: Any = load_from_disk(str(folder)).with_format(None)
+    except (OSError, ValueError) as error:
+        raise VerbError(
+            "usage", f"The dataset in {folder} cannot be read ({str(error).splitlines()[0]}).", "Give the folder of prepare-data."
+        ) from error
+    if lacking := [name for name in NEEDED if name not in dataset.column_names]:
+        raise VerbError(
+            "usage",
+            f"The dataset in {folder} has no {' and no '.join(lacking)}, so it is not known what the draft is to learn from.",
+            "Make it with `speculators prepare-data`, which writes both.",
+        )
+    with_id = "id" in dataset.column_names
+    rows: list[Row] = []
+    seen: dict[str, int] = {}
+    for index, item in enumerate(dataset):
+        ids, mask = [int(token) for token in item["input_ids"]], [int(bool(bit)) for bit in item["loss_mask"]]
+        if len(ids) != len(mask) or not ids:
+            raise VerbError(
+                "usage",
+                f"Row {index} of {folder} has {len(ids)} tokens and a loss mask of {len(mask)}.",
+                "Prepare the data anew.",
+            )
+        name = str(item["id"]) if with_id else f"row-{index}"
+        if name in seen:
+            raise VerbError(
+                "usage", f"Rows {seen[name]} and {index} of {folder} have the same id '{name}'.", "Give each row its own id."
+            )
+        seen[name] = index
+        rows.append({"index": index, "id": name, "input_ids": ids, "loss_mask": mask})
+    if not rows:
+        raise VerbError("usage", f"The dataset in {folder} is empty.", "Prepare the data anew.")
+    return rows
+
+
+def split(rows: list[Row], heldout: int) -> tuple[list[Row], int, int]:
+    """The rows as samples of a run, ``heldout`` of them kept out of the training by the hash of their tokens; how many repeat the
+    tokens of another, and how many have nothing to learn from: both are left out.
+
+    Raises VerbError (usage) where too few are left.
+    """
+    first: dict[str, Row] = {}
+    for row in rows:
+        first.setdefault(hashlib.sha256(encode({"ids": row["input_ids"]})).hexdigest()[:16], row)
+    taught = {key: row for key, row in first.items() if any(row["loss_mask"][1:])}
+    if len(taught) <= heldout:
+        raise VerbError(
+            "usage",
+            f"{len(taught)} samples can be trained on, and data.heldout_prompts keeps {heldout} of them out of the training.",
+            "Lower data.heldout_prompts (and evaluate.prompts), or import more.",
+        )
+    held = set(sorted(taught)[:heldout])
+    samples = [
+        {
+            "index": row["index"], "id": row["id"], "kind": "imported", "hash": key,
+            "split": "heldout" if key in held else "train",
+            "input_ids": row["input_ids"], "loss_mask": row["loss_mask"], "prompt_tokens": row["loss_mask"].index(1),
+        }
+        for key, row in taught.items()
+    ]  # fmt: skip
+    return sorted(samples, key=lambda sample: sample["index"]), len(rows) - len(first), len(first) - len(taught)

@@ -1,0 +1,21 @@
+"""What was deleted of a run on purpose, so that a stage whose output it was is still taken for whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eagle3.runner import rundir
+
+FILE = "pruned.json"
+"""In the run directory: the artefacts among a stage's outputs that were pruned, each with the time."""
+UNTRAINED = "train/untrained"
+
+
+def note(run_dir: Path, artefact: str, now: float) -> None:
+    """Say that an artefact is about to be deleted. Raises OSError."""
+    rundir.write_json(run_dir / FILE, {**rundir.read_object(run_dir / FILE), "v": 1, artefact: now})
+
+
+def on_purpose(run_dir: Path, output: str) -> bool:
+    """Whether a stage's output was pruned, so that its absence is nothing to make good."""
+    return output.startswith(f"{UNTRAINED}/") and "untrained" in rundir.read_object(run_dir / FILE)

@@ -1,0 +1,90 @@
+"""The prompts of a shakedown: the longest of the run's own, and one as long as the servers accept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eagle3.core.shakedown import longest, prompt_limit, wave
+from eagle3.core.spec import RunSpec
+from eagle3.rows import write_rows
+from eagle3.stages.prompts import Prompt, read_builtin, read_file, user_file
+
+CHARACTERS_A_TOKEN = 3
+"""Where the target brings no tokenizer.json: English has about four, so lengths are rather taken too large."""
+
+Count = Callable[[str], int]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """How many prompts were written, and how long the longest is, in tokens (``exact``: counted by the target's tokenizer)."""
+
+    prompts: int
+    longest_tokens: int
+    exact: bool
+
+
+def write(spec: RunSpec, model_dir: Path, file: Path, count: int) -> Chosen:
+    """Write the ``count`` longest prompts of ``spec`` that an answer of full length can follow, and one as long as may be.
+
+    Raises StageError where the run's own prompts cannot be read.
+    """
+    own = read_builtin() if spec.data.prompts == "builtin" else read_file(user_file(spec.data.prompts))
+    counter, exact = counter_of(model_dir)
+    limit = prompt_limit(spec)
+    lengths = [_tokens(prompt, counter, spec) for prompt in own]
+    chosen = [own[place] for place in longest(lengths, limit, count)]
+    sizes = [lengths[place] for place in longest(lengths, limit, count)]
+    full = stretched(chosen, counter, limit)
+    if full is not None and counter(full.turns[0]) > max(sizes):
+        chosen, sizes = [*chosen, full], [*sizes, counter(full.turns[0])]
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_rows(file, [_row(prompt) for prompt in chosen])
+    return Chosen(len(chosen), max(sizes), exact)
+
+
+def prompts_of(spec: RunSpec) -> int:
+    """How many prompts a shakedown of ``spec`` takes, some of which may turn out to be the same or to be refused."""
+    return wave(spec) + max(4, spec.evaluate.concurrency, spec.evaluate.lossless_prompts) + 4
+
+
+def counter_of(model_dir: Path) -> tuple[Count, bool]:
+    """How many tokens a text has, and whether that is exact."""
+    try:
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
+    except Exception:  # noqa: BLE001 - no such file, no such package, a format that it does not know: all are guessed around
+        return lambda text: -(-len(text) // CHARACTERS_A_TOKEN), False
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids), True
+
+
+def stretched(prompts: Sequence[Prompt], counter: Count, limit: int) -> Prompt | None:
+    """A prompt of nearly ``limit`` tokens, made of the others' texts one after another; None where there is no text."""
+    texts = [turn for prompt in prompts for turn in prompt.turns]
+    if not texts:
+        return None
+    # Whole texts as long as they fit: joining adds a token or two each, so a part of the room stays free.
+    whole: list[str] = []
+    used = 0
+    while used < limit:
+        text = texts[len(whole) % len(texts)]
+        used += counter(text) + 2
+        if used > limit:
+            break
+        whole.append(text)
+    return Prompt("shakedown-longest", "longest", ("\n\n".join(whole),)) if len(whole) > 1 else None
+
+
+def _tokens(prompt: Prompt, counter: Count, spec: RunSpec) -> int:
+    """Of the last request of a conversation: all its turns, and the answers in between at their full length."""
+    said = sum(counter(text) for text in (prompt.system, *prompt.turns))
+    return said + spec.regenerate.max_new_tokens * (len(prompt.turns) - 1)
+
+
+def _row(prompt: Prompt) -> dict[str, object]:
+    system = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    turns = [{"role": "user", "content": turn} for turn in prompt.turns]
+    return {"id": prompt.id, "kind": prompt.kind, "messages": [*system, *turns]}

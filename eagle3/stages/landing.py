@@ -1,0 +1,312 @@
+"""Asking an extraction server for the states of many samples, and what becomes of each as it lands.
+
+A sample is asked for ``extract.tries`` times, each with a limit from its length. What then has no right states is put aside with
+its reason (``eagle3.states.quarantine``); too many of those end the stage, by the guard ``quarantined``. What is the server's
+fault or the disk's is not counted against a sample: both are waited for, for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from eagle3.core import guards
+from eagle3.core.backing_off import BackOff, Change
+from eagle3.engines.completions import Completions, RequestFailed, run_bounded
+from eagle3.rows import Row
+from eagle3.stages import guarding
+from eagle3.stages.context import StageContext, StageError
+from eagle3.stages.hold import Hold
+from eagle3.stages.room import DiskRoom
+from eagle3.states.checking import MixedUp, StateError
+from eagle3.states.quarantine import Quarantine
+from eagle3.store import StateRow, StateStore
+
+_ROW_EVERY_S = 2.0
+_WAIT_S = 0.2
+_LOCK_PATIENCE_S = 60.0
+_UNREACHABLE_S = 120.0
+"""How long a server that lives may refuse connections before the stage ends; it is not the samples' fault."""
+_TOLD_ONE_BY_ONE = 5
+_MIXED_UP_ROUNDS = 2
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class ExtractionServer(Protocol):
+    """What is used of a server in extraction mode."""
+
+    base_url: str
+    model: str
+    log_path: Path
+
+    def check_alive(self) -> None:
+        """Raise StageError where it has ended or answers nothing any more."""
+
+    def limit(self) -> int | None:
+        """Requests that may be in flight now at a server that others use too; None for the run's own."""
+
+
+class Landing:
+    """The samples of one attempt on their way: ``done`` grows with each that is whole, ``quarantine`` with each that is put
+    aside. ``landed_tokens``: tokens of those that became whole here."""
+
+    def __init__(
+        self,
+        ctx: StageContext,
+        server: ExtractionServer,
+        store: StateStore,
+        done: dict[int, StateRow],
+        quarantine: Quarantine,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        free_bytes: Callable[[], int] | None = None,
+    ) -> None:
+        self._ctx, self._server, self._store, self._clock = ctx, server, store, clock
+        self.done, self.quarantine = done, quarantine
+        self.landed_tokens = 0
+        self.hold = Hold(ctx, "extract", "samples")
+        self.room = DiskRoom(ctx, self.hold, clock=clock, free_bytes=free_bytes)
+        self.limit = BackOff(ctx.spec.extract.concurrency, ctx.spec.extract.p95_factor)
+        self._in_flight = 0
+        self._suspects: set[int] = set()
+        self._unreachable_since: float | None = None
+        self._began = self._last = clock()
+
+    async def all(self, samples: Sequence[Row], among: Sequence[Row] = ()) -> None:
+        """Ask for every sample; ``among``: those that are whole already too, for one of them may turn out to be another's.
+
+        Raises StageError where the stage cannot go on, Stopped on a stop; what has landed stays.
+        """
+        settings = self._ctx.spec.extract
+        self.hold.total = len(samples) + len(self.done)
+        self._tell()
+        async with Completions(self._server.base_url, timeout_s=settings.request_timeout_s, retries=0) as client:
+
+            async def land(sample: Row) -> None:
+                self._in_flight += 1
+                try:
+                    await self._land(client, sample)
+                finally:
+                    self._in_flight -= 1
+
+            asked: Sequence[Row] = samples
+            for _ in range(1 + _MIXED_UP_ROUNDS):
+                await run_bounded(
+                    asked, land, concurrency=settings.concurrency, watch=self._watch, hold=self._full, limit=self._server.limit
+                )
+                asked = [sample for sample in among or samples if sample["index"] in self._suspects]
+                self._suspects.clear()
+                if not asked:
+                    break
+                for sample in asked:
+                    self.done.pop(sample["index"], None)
+        self._conclude()
+
+    def _watch(self) -> None:
+        self._ctx.check_stop()
+        self._server.check_alive()
+
+    def _full(self) -> bool:
+        return self.hold() or self._in_flight >= self.limit.limit
+
+    async def _land(self, client: Completions, sample: Row) -> None:
+        size = self._store.landing_bytes(len(sample["input_ids"]))
+        await self._take_room(size)
+        try:
+            row = await self._states(client, sample, size)
+        finally:
+            self.room.give(size)
+        if row is not None:
+            self.done[row.index] = row
+            self.landed_tokens += row.tokens
+        self._tell(force=False)
+        guarding.act(self._ctx, self._judged(all_asked=False))
+
+    async def _take_room(self, size: int) -> None:
+        while not self.room.take(size):  # noqa: ASYNC110 - space comes from outside this process
+            await asyncio.sleep(_WAIT_S)
+
+    async def _states(self, client: Completions, sample: Row, size: int) -> StateRow | None:
+        """The states of one sample, on disk and checked; None where it was put aside."""
+        settings, tries, reason = self._ctx.spec.extract, 0, ""
+        while tries < settings.tries:
+            if tries:
+                await asyncio.sleep(settings.backoff_s * 2 ** (tries - 1))
+            try:
+                row = await self._once(client, sample)
+            except RequestFailed as error:
+                reason, fatal = str(error), error.refused
+                if error.unreachable:
+                    await self._wait_for_server(reason)
+                    continue
+            except StateError as error:
+                reason, fatal = f"its states are wrong: {error}", False
+                self._suspect(error)
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                reason, fatal = f"its states could not be written ({error.strerror})", False
+            else:
+                self._unreachable_since = None
+                return row
+            if self.room.short(size):
+                # A server without room leaves no file and no word of it.
+                self.room.give(size)
+                await self._take_room(size)
+                continue
+            tries = settings.tries if fatal else tries + 1
+            if tries < settings.tries:
+                text = f"Sample {sample['index']} ('{sample['id']}'): {reason}; it is asked for again."
+                self._ctx.journal.event("integrity", text, level="warn")
+        self._put_aside(sample, reason)
+        return None
+
+    async def _once(self, client: Completions, sample: Row) -> StateRow:
+        tokens, began = len(sample["input_ids"]), self._clock()
+        try:
+            raw = await request(client, self._server.model, sample, limit_s(self._ctx, tokens))
+        except RequestFailed as error:
+            if not error.unreachable:
+                self._seen(self._clock() - began, tokens)
+            raise
+        try:
+            self._seen(self._clock() - began, tokens)
+            await written(raw, limit_s=max(_LOCK_PATIENCE_S, limit_s(self._ctx, tokens)))
+            # A large file is read, checked and hashed beside the other requests, not instead of them.
+            return await asyncio.to_thread(self._store.adopt, raw, sample)
+        finally:
+            discard(raw)
+
+    def _seen(self, seconds: float, tokens: int) -> None:
+        change = self.limit.take(seconds, tokens)
+        if change is not None and (change.after < change.before or change.after == self._ctx.spec.extract.concurrency):
+            self._ctx.journal.event("backing-off", _words(change), level="warn" if change.after < change.before else "info")
+
+    def _suspect(self, error: StateError) -> None:
+        """Of two samples with the same states either may be the wrong one: the other is asked for again too."""
+        if isinstance(error, MixedUp):
+            self._suspects.add(error.other)
+
+    async def _wait_for_server(self, reason: str) -> None:
+        now = self._clock()
+        self._unreachable_since = now if self._unreachable_since is None else self._unreachable_since
+        if now - self._unreachable_since > _UNREACHABLE_S:
+            raise StageError(
+                f"The extraction server cannot be reached for {_UNREACHABLE_S:.0f} s though it runs ({reason}); "
+                f"look at {self._server.log_path}, then resume the run."
+            )
+        await asyncio.sleep(_WAIT_S)
+
+    def _put_aside(self, sample: Row, reason: str) -> None:
+        journal = self._ctx.journal
+        tries = self._ctx.spec.extract.tries
+        self.quarantine.put(sample, reason, tries=tries, attempt=journal.attempt, now=time.time())
+        if len(self.quarantine.rows) <= _TOLD_ONE_BY_ONE:
+            text = f"Sample {sample['index']} ('{sample['id']}') is put aside: {reason}."
+            journal.event("quarantine", text, level="warn")
+
+    def _judged(self, *, all_asked: bool) -> list[guards.Finding]:
+        aside, asked = len(self.quarantine.rows), len(self.quarantine.rows) + len(self.done)
+        if not aside:
+            return []
+        found = guards.put_aside(aside, asked, self._ctx.spec.guards, self.quarantine.reasons(), all_asked=all_asked)
+        # Before the end only a stop cannot wait: warnings and pauses are told once, at the end.
+        return found if all_asked else [finding for finding in found if finding.response == "stop"]
+
+    def _conclude(self) -> None:
+        """Tell what was put aside, and judge it."""
+        self._tell()
+        aside = len(self.quarantine.rows)
+        if not aside:
+            return
+        total = aside + len(self.done)
+        self._ctx.journal.event(
+            "quarantine",
+            f"{aside} of {total} samples have no usable states and are left out of the training: {self.quarantine.reasons()}. "
+            "states/quarantine.jsonl lists them; a resume tries them again while extract has not finished.",
+            level="warn",
+            quarantined=aside,
+            samples=total,
+        )
+        paused = guarding.act(self._ctx, self._judged(all_asked=True))
+        if not self.done:
+            raise StageError(
+                f"None of the {total} samples has usable states ({self.quarantine.reasons(1)}); look at {self._server.log_path}, "
+                "then resume the run."
+            )
+        if paused:
+            self.hold.wait()
+
+    def _tell(self, *, force: bool = True) -> None:
+        """Progress, and a metric row every few seconds."""
+        finished, total = len(self.done) + len(self.quarantine.rows), self.hold.total
+        self.hold.done = finished
+        self._ctx.journal.progress("extract", finished, total, "samples", force=force or finished == total)
+        now = self._clock()
+        if self.landed_tokens and (now - self._last >= _ROW_EVERY_S or finished == total):
+            self._last = now
+            seconds = max(now - self._began - self.hold.seconds, 1e-9)
+            self._ctx.journal.metrics("extract", finished, tok_s=self.landed_tokens / seconds)
+
+
+def limit_s(ctx: StageContext, tokens: int) -> float:
+    """How long a sample of so many tokens may take."""
+    return ctx.spec.extract.request_timeout_s + tokens / ctx.spec.extract.slowest_tok_s
+
+
+async def request(client: Completions, model: str, sample: Row, limit_s: float) -> Path:
+    """The file that the server names for a sample's states. Raises RequestFailed, StageError where no sample would get one."""
+    body = {"model": model, "prompt": sample["input_ids"], "max_tokens": 1, "temperature": 0, "return_token_ids": True}
+    reply = await client.post("/v1/completions", body, timeout_s=limit_s)
+    handle = (reply.get("kv_transfer_params") or {}).get("hidden_states_path")
+    if not handle:
+        raise StageError(
+            "The server answers but names no file of hidden states, so it is not in extraction mode; "
+            "look in its log for the connector."
+        )
+    return Path(handle)
+
+
+async def written(raw: Path, *, limit_s: float = _LOCK_PATIENCE_S) -> None:
+    """Wait until the server has written the file: it holds the lock file beside it until then. Raises StateError."""
+    deadline = time.monotonic() + limit_s
+    while not _is_written(raw):
+        if time.monotonic() > deadline:
+            raise StateError(f"the server has not written {raw.name} within {limit_s:.0f} s")
+        await asyncio.sleep(0.01)
+
+
+def discard(raw: Path) -> None:
+    """Delete a file that the server left, and its lock."""
+    raw.unlink(missing_ok=True)
+    _lock_of(raw).unlink(missing_ok=True)
+
+
+def _words(change: Change) -> str:
+    if change.after > change.before:
+        return f"The server answers in time again: {change.after} requests in flight."
+    return (
+        f"The server answers late: 95 % of the last requests took up to {1000 * change.p95_s:.1f} ms a token, "
+        f"{change.p95_s / change.median_s:.1f} times the first ones' median; {change.after} requests in flight instead of "
+        f"{change.before}."
+    )
+
+
+def _is_written(raw: Path) -> bool:
+    try:
+        with _lock_of(raw).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return raw.exists()
+    except FileNotFoundError:
+        return raw.exists()
+    except BlockingIOError:
+        return False
+
+
+def _lock_of(raw: Path) -> Path:
+    return raw.with_name(f"{raw.name}.lock")

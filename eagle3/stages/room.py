@@ -1,0 +1,102 @@
+"""Waiting for space: a stage that writes much holds before the disk is at its floor, says so, and goes on when there is room."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from eagle3.core.wording import bytes_label, duration_label
+from eagle3.stages.context import StageContext, StageError
+
+if TYPE_CHECKING:
+    from eagle3.stages.hold import Hold
+
+_TELL_EVERY_S = 10.0
+SLACK = 0.1
+"""Of the floor: so much more must be free before a stage that waited goes on, or it would stop again at once."""
+
+
+class DiskRoom:
+    """Room for what is being written, counted before it is there. Nothing is freed: which files can go is for people to say.
+
+    Told as a guard when the wait begins (so alerts take it) and in the progress while it lasts.
+    """
+
+    def __init__(
+        self,
+        ctx: StageContext,
+        hold: Hold,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        free_bytes: Callable[[], int] | None = None,
+    ) -> None:
+        self._ctx, self._hold, self._clock = ctx, hold, clock
+        self._free = free_bytes or (lambda: shutil.disk_usage(ctx.run_dir).free)
+        self._since: float | None = None
+        self._told = 0.0
+        self._taken = 0
+
+    def take(self, more_bytes: int) -> bool:
+        """Reserve room for a file that is about to be written; false where there is none yet. ``give`` ends the reservation.
+
+        Raises StageError once it has waited for ``guards.disk_wait_s``.
+        """
+        floor = self._ctx.spec.disk_floor_bytes
+        need = self._taken + more_bytes + (int(SLACK * floor) if self._since is not None else 0)
+        free = self._free()
+        if free - need >= floor:
+            self._over(free)
+            self._taken += more_bytes
+            return True
+        self._wait(free, need)
+        return False
+
+    def give(self, more_bytes: int) -> None:
+        """The file is there, or will not come."""
+        self._taken -= more_bytes
+
+    def short(self, more_bytes: int) -> bool:
+        """Whether there is no room for so much now."""
+        return self._free() - more_bytes < self._ctx.spec.disk_floor_bytes
+
+    def _wait(self, free: int, need: int) -> None:
+        ctx, now = self._ctx, self._clock()
+        floor, limit_s = ctx.spec.disk_floor_bytes, ctx.spec.guards.disk_wait_s
+        state = (
+            f"the disk of {ctx.run_dir} has {bytes_label(free)} free, the next states need {bytes_label(need)} and the run "
+            f"keeps {bytes_label(floor)} free (disk_floor_bytes)"
+        )
+        if not limit_s:
+            raise StageError(f"{state[0].upper()}{state[1:]}. Free some space, then resume the run.")
+        if self._since is None:
+            self._since, self._told = now, now - _TELL_EVERY_S
+            goes_on = need + floor + int(SLACK * floor)
+            ctx.journal.event(
+                "guard-disk",
+                f"Paused: {state}. It goes on by itself at {bytes_label(goes_on)} free and gives up after "
+                f"{duration_label(limit_s)} (guards.disk_wait_s); `eagle3 prune --all` shows what could be freed.",
+                level="warn",
+                guard={
+                    "value": free, "threshold": floor, "counts": {"needed_bytes": need, "goes_on_bytes": goes_on},
+                    "response": "pause",
+                },
+            )  # fmt: skip
+        if now - self._since > limit_s:
+            raise StageError(
+                f"There was no space for {duration_label(limit_s)} (guards.disk_wait_s): {state}. "
+                "Free some space, then resume the run."
+            )
+        if now - self._told >= _TELL_EVERY_S:
+            self._told = now
+            reason = f"Paused for want of space: {bytes_label(free)} free of {bytes_label(need + floor)} needed."
+            self._hold.tell(6 * _TELL_EVERY_S, reason)
+
+    def _over(self, free: int) -> None:
+        if self._since is None:
+            return
+        waited_s = self._clock() - self._since
+        self._since = None
+        self._hold.held(waited_s)
+        self._ctx.journal.event("resumed", f"There is space again, {bytes_label(free)}; extract goes on after {waited_s:.0f} s.")

@@ -1,0 +1,67 @@
+"""A shakedown keeps a run's shape and lowers its counts; its prompts are the longest that the servers accept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eagle3.core.presets import difference, resolve
+from eagle3.core.shakedown import Seen, longest, prompt_limit, proofs, shortened
+from eagle3.shakedown import prompts
+
+COUNTS = {
+    "data.prompts", "data.train_prompts", "data.heldout_prompts", "train.max_steps", "train.warmup_steps",
+    "train.checkpoint_every_steps", "train.validate_every_steps", "evaluate.prompts", "evaluate.lossless_prompts",
+    "alerts.command",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", ["smoke", "pilot", "full"])
+@pytest.mark.parametrize(
+    ("target", "machine"), [("smollm2-135m", "cpu"), ("kimi-k2.5", "8x-b300"), ("qwen3-8b", "8x-rtx-pro-6000")]
+)
+def test_only_counts_become_smaller(size: str, target: str, machine: str) -> None:
+    spec = resolve(size, target, machine, {"alerts.command": ["/bin/page-somebody"], "data.prompts": "/data/mine.jsonl"})
+    short = shortened(spec, "/ws/shakedowns/s.jsonl")
+    assert set(difference(spec, short)) <= COUNTS
+    assert not short.alerts.wanted, "a worker killed on purpose wakes nobody"
+    assert short.data.train_prompts >= min(spec.regenerate.concurrency, spec.data.train_prompts), "every queue is full once"
+    assert 2 * short.train.checkpoint_every_steps < short.train.max_steps <= spec.train.max_steps, "room for the kill"
+    assert short.train.warmup_steps < short.train.max_steps
+
+
+def test_the_longest_prompts_that_fit_are_taken_and_longer_ones_only_where_those_are_too_few() -> None:
+    assert longest([5, 90, 30, 200, 60], limit=100, count=2) == [1, 4]
+    assert longest([5, 300, 200], limit=100, count=2) == [0, 2]
+
+
+def test_the_prompts_are_the_runs_own_longest_and_one_that_fills_what_the_servers_accept(tmp_path: Path) -> None:
+    spec = resolve("pilot", "smollm2-135m", "cpu", {"data.prompts": str(tmp_path / "mine.jsonl")})
+    rows = [{"id": f"p{n}", "messages": [{"role": "user", "content": f"number {n} " + "word " * n}]} for n in range(40)]
+    rows.append({"id": "huge", "prompt": "word " * 5000})
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    chosen = prompts.write(spec, tmp_path, tmp_path / "out" / "s.jsonl", 10)
+    written = [json.loads(line) for line in (tmp_path / "out" / "s.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in written] == [*(f"p{n}" for n in range(39, 29, -1)), "shakedown-longest"]
+    assert 0.8 * prompt_limit(spec) < chosen.longest_tokens <= prompt_limit(spec)
+    assert not chosen.exact, "no tokenizer was there"
+
+
+def test_lengths_are_counted_by_the_targets_own_tokenizer_where_it_has_one(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({"word": 0, "?": 1}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    count, exact = prompts.counter_of(tmp_path)
+    assert exact and count("word " * 7) == 7
+
+
+def test_what_was_not_reached_is_not_called_proved() -> None:
+    short = shortened(resolve("smoke", "smollm2-135m", "cpu"), "/s.jsonl")
+    nothing = Seen("failed", "regenerate: the server died", 0, [], 0, None, [], None, {}, {}, {"prepare": 1})
+    assert not any(proof.ok for proof in proofs(nothing, short))
+    alive = Seen("finished", "", 9, [10], 1, 9, [4711], 10, {11: 1.0}, {11: 1.0}, {}, {"drafts": 3, "accept_len": 1.0}, True)
+    assert {proof.name for proof in proofs(alive, short) if not proof.ok} >= {"kill"}

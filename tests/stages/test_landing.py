@@ -1,0 +1,275 @@
+"""Samples on their way to the disk: asked for again, put aside with a reason, waited for. The server is an edge fake."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from eagle3.rows import read_rows
+from eagle3.stages import extract, vocabulary
+from eagle3.stages.context import StageContext, StageError, Stopped
+from eagle3.stages.hold import Hold
+from eagle3.stages.landing import Landing, limit_s
+from eagle3.stages.room import SLACK, DiskRoom
+from eagle3.states.quarantine import Quarantine, put_aside
+from eagle3.training.samples import read_samples
+from tests.stages.extraction import Answer, made, nan, run, sample, states
+from tests.stages.fake_vllm import FakeVllm, Reply
+from tests.stages.runs import context, rows
+from tests.support.tmpfs import on_tmpfs
+
+
+def events(ctx: StageContext, kind: str) -> list[dict[str, Any]]:
+    return [row for row in rows(ctx.run_dir, "events.jsonl") if row["kind"] == kind]
+
+
+@pytest.fixture
+def ctx(tmp_path: Path) -> StageContext:
+    return made(tmp_path)
+
+
+def only(index: int, times: int, what: Callable[[list[int]], Reply | torch.Tensor]) -> Answer:
+    return lambda before, ids: what(ids) if ids[0] == 10 + index and before < times else None
+
+
+def test_every_sample_gets_its_states_and_the_servers_files_are_gone(ctx: StageContext) -> None:
+    store, _ = run(ctx)
+    assert [row["index"] for row in read_rows(store.manifest)] == list(range(6))
+    assert list(store.raw.iterdir()) == []
+    assert sorted(path.name for path in store.folder.glob("hs_*")) == [f"hs_{index}.safetensors" for index in range(6)]
+    assert put_aside(ctx.run_dir) == frozenset()
+
+
+@pytest.mark.parametrize("wrong", [nan, lambda ids: Reply(500), lambda ids: Reply(body=b"[]"), lambda ids: Reply(close=True)])
+def test_a_sample_that_fails_is_asked_for_again_and_said(
+    ctx: StageContext, wrong: Callable[[list[int]], Reply | torch.Tensor]
+) -> None:
+    _, server = run(ctx, only(2, 2, wrong))
+    assert len(server.requests) == 8
+    assert [row["text"].startswith("Sample 2 ('s-2'): ") for row in events(ctx, "integrity")] == [True, True]
+    assert put_aside(ctx.run_dir) == frozenset()
+
+
+def test_a_sample_that_fails_every_time_is_put_aside_with_its_reason_and_the_others_are_trained_on(tmp_path: Path) -> None:
+    ctx = made(tmp_path, guards__quarantined_share=0.2)
+    run(ctx, only(2, 99, nan))
+    (row,) = read_rows(tmp_path / "states" / "quarantine.jsonl")
+    assert (row["index"], row["id"], row["tries"]) == (2, "s-2", 3) and "NaN" in row["reason"]
+    told = events(ctx, "quarantine")[-1]
+    assert (told["quarantined"], told["samples"]) == (1, 6)
+    assert "1 of 6 samples have no usable states and are left out of the training: sample 2 " in told["text"]
+    left = read_samples(tmp_path / "data" / "samples.jsonl", without=put_aside(tmp_path))
+    assert [one.index for one in left["heldout"]] == [5] and [one.index for one in left["train"]] == [0, 1, 3, 4]
+    assert extract.whole(ctx) == "", "the stage is finished: what was put aside is not missing"
+
+
+def test_what_was_put_aside_makes_the_vocabulary_be_counted_again_and_nothing_does_nothing(tmp_path: Path) -> None:
+    ctx = made(tmp_path, guards__quarantined_share=0.2)
+    run(ctx)
+    assert vocabulary.besides(ctx) == {}, "so that the records of older runs stay true"
+    (tmp_path / "states" / "hs_2.safetensors").unlink()
+    run(ctx, only(2, 99, nan))
+    assert vocabulary.besides(ctx) == {"put_aside": [2]}
+
+
+def test_a_resume_tries_what_was_put_aside_once_more(tmp_path: Path) -> None:
+    ctx = made(tmp_path, guards__quarantined="warn")
+    run(ctx, only(2, 99, nan))
+    _, server = run(ctx)
+    assert [request["prompt"] for request in server.requests] == [sample(2)["input_ids"]]
+    assert put_aside(tmp_path) == frozenset() and not (tmp_path / "states" / "quarantine.jsonl").exists()
+
+
+def test_a_sample_that_the_server_refuses_is_not_asked_for_again(tmp_path: Path) -> None:
+    ctx = made(tmp_path, guards__quarantined="warn")
+    refusal = Reply(400, b'{"error": {"message": "longer than the model allows"}}')
+    _, server = run(ctx, only(4, 99, lambda ids: refusal))
+    assert len(server.requests) == 6
+    assert "longer than the model allows" in read_rows(tmp_path / "states" / "quarantine.jsonl")[0]["reason"]
+
+
+def test_too_many_put_aside_stop_the_stage_as_soon_as_enough_were_asked_for(tmp_path: Path) -> None:
+    ctx = made(tmp_path, 60, guards__quarantined_at_least=10, extract__concurrency=1, extract__tries=1)
+    with pytest.raises(StageError, match=r"2 of 10 samples have no usable states \(sample 0 .*mend it, then resume the run"):
+        run(ctx, lambda before, ids: nan(ids) if ids[0] in (10, 11) else None)
+    (guard,) = events(ctx, "guard-quarantined")
+    assert guard["guard"]["counts"] == {"samples": 10.0, "quarantined": 2.0} and guard["guard"]["threshold"] == 0.05
+    assert len(rows(tmp_path, "states/manifest.jsonl")) == 8, "what has landed stays"
+
+
+def test_at_the_end_few_samples_are_judged_too(ctx: StageContext) -> None:
+    with pytest.raises(StageError, match="1 of 6 samples have no usable states"):
+        run(ctx, only(2, 99, nan))
+
+
+def test_when_none_is_whole_the_stage_ends_whatever_the_guard_says(tmp_path: Path) -> None:
+    ctx = made(tmp_path, guards__quarantined="off")
+    with pytest.raises(StageError, match=r"None of the 6 samples has usable states \(sample 0"):
+        run(ctx, lambda before, ids: nan(ids))
+
+
+def test_two_samples_with_the_same_states_are_both_asked_for_again(ctx: StageContext) -> None:
+    def swapped(before: int, ids: list[int]) -> torch.Tensor | None:
+        return states(sample(3)["input_ids"]) if ids[0] == 11 and not before else None
+
+    store, server = run(ctx, swapped)
+    asked = [request["prompt"][0] - 10 for request in server.requests]
+    assert sorted(asked) == [0, 1, 1, 2, 3, 3, 4, 5]
+    for index in (1, 3):
+        assert torch.equal(store.load(index)["hidden_states"], states(sample(index)["input_ids"]))
+
+
+def test_a_server_that_is_not_in_extraction_mode_ends_the_stage_at_once(ctx: StageContext) -> None:
+    with pytest.raises(StageError, match="names no file of hidden states, so it is not in extraction mode"):
+        run(ctx, lambda before, ids: Reply(body=b'{"choices": [{}]}'))
+
+
+def test_the_limit_of_a_sample_grows_with_its_length(tmp_path: Path) -> None:
+    ctx = made(tmp_path, extract__request_timeout_s=10, extract__slowest_tok_s=50)
+    assert (limit_s(ctx, 5), limit_s(ctx, 5000)) == (10.1, 110.0)
+
+
+def test_a_corrupt_file_is_made_again_on_resume(ctx: StageContext) -> None:
+    store, _ = run(ctx)
+    store.path(4).write_bytes(store.path(4).read_bytes()[:-3] + b"abc")
+    assert [request["prompt"] for request in run(ctx)[1].requests] == [sample(4)["input_ids"]]
+
+
+def test_a_finished_stage_is_taken_over_only_while_every_state_is_what_it_left(ctx: StageContext) -> None:
+    store, _ = run(ctx)
+    assert extract.whole(ctx) == ""
+    told = json.loads((ctx.run_dir / "progress.json").read_text())
+    assert (told["unit"], told["reason"]) == ("MiB", "holding the states on disk against the manifest")
+    store.path(1).unlink()
+    assert extract.whole(ctx) == "1 of 6 states are gone or changed"
+
+
+def test_requests_in_flight_are_halved_when_answers_come_late_and_it_is_said(tmp_path: Path) -> None:
+    ctx = made(tmp_path, 60, extract__p95_factor=4.0, extract__concurrency=4)
+    now, lock = [0.0], threading.Lock()
+
+    def slower(before: int, ids: list[int]) -> None:
+        with lock:
+            now[0] += 0.01 if ids[0] < 10 + 25 else 1.0
+
+    _, server = run(ctx, slower, clock=lambda: now[0])
+    told = events(ctx, "backing-off")
+    assert told and "2 requests in flight instead of 4" in told[0]["text"] and "ms a token" in told[0]["text"]
+    assert len(server.requests) == 60
+
+
+def test_a_server_that_cannot_be_reached_is_waited_for_and_then_ends_the_stage_blaming_no_sample(ctx: StageContext) -> None:
+    samples, store = read_rows(ctx.run_dir / "data" / "samples.jsonl"), extract.open_store(ctx)
+    ticks = itertools.count(0.0, 20.0)
+    with FakeVllm() as server:
+        pass  # its port is free again
+    with pytest.raises(StageError, match=r"cannot be reached for 120 s though it runs .*resume the run"):
+        asyncio.run(Landing(ctx, server, store, {}, Quarantine(store.folder), clock=lambda: next(ticks)).all(samples))
+    assert put_aside(ctx.run_dir) == frozenset() and events(ctx, "integrity") == []
+
+
+# ---------------------------------------------------------------- shares
+
+
+def test_the_shares_together_are_the_whole_with_the_same_ids_and_hashes(tmp_path: Path) -> None:
+    alone, _ = run(made(tmp_path / "alone", 7))
+    shares = [run(made(tmp_path / f"{rank}", 7, extract__rank=rank, extract__world=3))[0] for rank in range(3)]
+    found = sorted((row for store in shares for row in read_rows(store.manifest)), key=lambda row: row["index"])
+    assert found == read_rows(alone.manifest)
+    assert [len(read_rows(store.manifest)) for store in shares] == [3, 2, 2]
+
+
+# ---------------------------------------------------------------- the disk
+
+
+def test_a_disk_that_is_too_full_for_the_whole_stage_ends_it_before_a_server_starts(tmp_path: Path) -> None:
+    ctx = made(tmp_path, disk_floor_bytes=1 << 60)
+    with pytest.raises(StageError, match=r"GiB free.*resume the run"):
+        extract.run(ctx)
+
+
+def test_it_waits_at_the_floor_says_so_and_goes_on_when_there_is_room_and_a_little_more(tmp_path: Path) -> None:
+    floor = 1000
+    ctx, free, now = context(tmp_path, disk_floor_bytes=floor), [1600], [0.0]
+    hold = Hold(ctx, "extract", "samples", clock=lambda: now[0])
+    room = DiskRoom(ctx, hold, clock=lambda: now[0], free_bytes=lambda: free[0])
+    assert room.take(500)
+    assert not room.take(500), "the first file is not there yet, but it is counted"
+    room.give(500)
+    free[0] = 1500 + int(SLACK * floor) - 1
+    now[0] += 11
+    assert not room.take(500), "at the brink it would stop again at once"
+    progress = json.loads((tmp_path / "progress.json").read_text())
+    assert progress["reason"].startswith("Paused for want of space") and progress["quiet_until"] > progress["t"]
+    free[0] += 1
+    now[0] += 20
+    assert room.take(500)
+    (guard,) = events(ctx, "guard-disk")
+    assert guard["guard"]["response"] == "pause" and "eagle3 prune" in guard["text"] and "guards.disk_wait_s" in guard["text"]
+    assert (hold.seconds, ctx.paused_s) == (31.0, 31.0)
+    assert events(ctx, "resumed")[0]["text"].endswith("after 31 s.")
+
+
+def test_it_gives_up_after_its_time_and_at_once_where_that_is_none(tmp_path: Path) -> None:
+    now = [0.0]
+
+    def room(folder: Path, wait_s: float) -> DiskRoom:
+        ctx = context(folder, disk_floor_bytes=1000, guards__disk_wait_s=wait_s)
+        return DiskRoom(ctx, Hold(ctx, "extract"), clock=lambda: now[0], free_bytes=lambda: 0)
+
+    with pytest.raises(StageError, match=r"keeps 1\.0 KiB free.*resume the run"):
+        room(tmp_path / "none", 0).take(1)
+    patient = room(tmp_path / "some", 60)
+    assert not patient.take(1)
+    now[0] += 61
+    with pytest.raises(StageError, match="There was no space for 1 min"):
+        patient.take(1)
+
+
+def test_a_stop_is_obeyed_while_it_waits_for_space(tmp_path: Path) -> None:
+    ctx = made(tmp_path)
+    told = tmp_path / "events.jsonl"
+    ctx.stop_requested = lambda: told.exists() and "guard-disk" in told.read_text()
+    with pytest.raises(Stopped):
+        run(ctx, free_bytes=lambda: 0)
+    assert rows(tmp_path, "states/manifest.jsonl") == []
+
+
+def test_a_server_that_fails_for_want_of_space_is_waited_for_and_the_sample_not_blamed(tmp_path: Path) -> None:
+    ctx, full = made(tmp_path, extract__tries=1), [False]
+
+    def fails(before: int, ids: list[int]) -> Reply | None:
+        if ids[0] != 12 or before:
+            return None
+        full[0] = True
+        return Reply(500)
+
+    def free_bytes() -> int:
+        return 0 if full[0] and not events(ctx, "guard-disk") else 1 << 40
+
+    store, _ = run(ctx, fails, free_bytes=free_bytes)
+    assert [row["index"] for row in read_rows(store.manifest)] == list(range(6))
+    assert [row["kind"] for row in rows(tmp_path, "events.jsonl")] == ["guard-disk", "resumed"]
+
+
+@pytest.mark.timeout(400)
+def test_on_a_real_small_disk_it_waits_frees_nothing_and_goes_on_when_somebody_makes_room(tmp_path: Path) -> None:
+    """The states of six samples of 300 tokens are 16 MiB; of the disk's 24 somebody else holds 16 and gives them back."""
+    place = tmp_path / "disk"
+    command = [sys.executable, "-m", "tests.stages.small_disk", str(place)]
+    done = on_tmpfs(place, "size=24M", command, prepare=f"fallocate -l 16M {place}/other", timeout_s=300)
+    assert done.returncode == 0, done.stderr.decode()
+    told = json.loads(done.stdout.decode().splitlines()[-1])
+    assert told["kinds"] == ["guard-disk", "resumed"]
+    assert told["manifest"] == list(range(6)) and told["put_aside"] == []
+    assert 0 < told["landed_before"] < 6
+    assert told["least_free_bytes"] >= told["floor_bytes"]

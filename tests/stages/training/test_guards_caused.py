@@ -1,0 +1,109 @@
+"""Each guard of a training, tripped by what it is there for, in a real training of a tiny draft."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from eagle3.stages import train
+from eagle3.stages.context import StageContext, StageError
+from eagle3.training.session import Session
+
+pytestmark = pytest.mark.slow
+
+Rows = Callable[[StageContext, str], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def tripped(rows_of: Rows) -> Callable[[StageContext, str], dict[str, Any]]:
+    """The one event of a guard, which must state its numbers and what to do."""
+
+    def find(ctx: StageContext, kind: str) -> dict[str, Any]:
+        (event,) = [row for row in rows_of(ctx, "events.jsonl") if row["kind"] == f"guard-{kind}"]
+        assert set(event["guard"]) == {"value", "threshold", "counts", "response"} and event["guard"]["counts"]
+        return event
+
+    return find
+
+
+def spoil(ctx: StageContext, change: Callable[[torch.Tensor], torch.Tensor], samples: Iterator[int] | range) -> None:
+    """Change the states of some samples."""
+    for index in samples:
+        file: Path = ctx.run_dir / "states" / f"hs_{index}.safetensors"
+        tensors = load_file(file)
+        save_file(tensors | {"hidden_states": change(tensors["hidden_states"]).contiguous()}, file)
+
+
+def test_a_learning_rate_that_ends_in_no_number_ends_the_training_and_is_a_guards_event(
+    toy_run: Callable[..., StageContext], tripped: Callable[..., dict[str, Any]]
+) -> None:
+    ctx = toy_run(learning_rate=1e37, warmup_steps=0)
+    with pytest.raises(StageError, match="not a finite number at step"):
+        train.run(ctx)
+    event = tripped(ctx, "nan")
+    assert (event["level"], event["guard"]["response"]) == ("error", "stop") and "Lower train.learning_rate" in event["text"]
+
+
+def test_a_gradient_that_explodes_is_told_against_the_usual_one(
+    toy_run: Callable[..., StageContext], tripped: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = toy_run(max_steps=12, guards={"gradient_steps": 5, "gradient_factor": 5.0})
+    on_step = Session._on_step
+
+    def wreck_behind_step_8(session: Session, row: Any) -> None:
+        on_step(session, row)
+        if row.step == 8:  # a weight update gone wrong, as a far too high rate makes it
+            with torch.no_grad():
+                for parameter in session.trainer.trainable().values():
+                    parameter.mul_(50.0)
+
+    monkeypatch.setattr(Session, "_on_step", wreck_behind_step_8)
+    train.run(ctx)
+    event = tripped(ctx, "gradient")
+    assert event["level"] == "warn" and "at step 9" in event["text"] and event["guard"]["value"] > event["guard"]["threshold"]
+
+
+def test_wrong_layers_leave_the_first_position_wrong_and_are_told(
+    toy_run: Callable[..., StageContext], tripped: Callable[..., dict[str, Any]]
+) -> None:
+    ctx = toy_run(max_steps=20, learning_rate=1e-3, guards={"first_position_tokens": 400, "first_position_below": 0.2})
+    noise = torch.Generator().manual_seed(3)
+    # States that say nothing of their token, as those of layers that do not exist.
+    spoil(ctx, lambda states: torch.randn(states.shape, generator=noise), range(16))
+    train.run(ctx)
+    event = tripped(ctx, "first-position")
+    assert "Check target.auxiliary_layers" in event["text"] and event["guard"]["counts"]["tokens"] >= 400
+
+
+def test_gpu_memory_that_creeps_up_step_by_step_is_told(
+    toy_run: Callable[..., StageContext], tripped: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = toy_run(max_steps=8, guards={"memory_after_steps": 2})
+    used = iter(range(40, 100, 5))
+    # There is no GPU here: the driver's answer is put in its place.
+    monkeypatch.setattr(Session, "_memory", lambda session: (next(used) << 30, 100 << 30))
+    train.run(ctx)
+    event = tripped(ctx, "memory")
+    assert "grew by 15% of the card since step 2" in event["text"] and event["guard"]["counts"] == {"step": 5.0}
+
+
+def test_a_clock_that_is_set_forward_in_a_training_is_told_and_the_training_goes_on(
+    toy_run: Callable[..., StageContext], tripped: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = toy_run(max_steps=6)
+    real, on_step = time.time, Session._on_step
+
+    def set_the_clock_behind_step_3(session: Session, row: Any) -> None:
+        if row.step == 3:
+            monkeypatch.setattr(time, "time", lambda: real() + 7200.0)
+        on_step(session, row)
+
+    monkeypatch.setattr(Session, "_on_step", set_the_clock_behind_step_3)
+    assert train.run(ctx)["steps"] == 6
+    assert "jumped by +7200 s" in tripped(ctx, "clock")["text"]

@@ -1,0 +1,184 @@
+"""Forking from the console: where to begin, what is taken over, one confirmation; and one note of one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3.core import presets
+from eagle3.core.lineage import ForkError
+from eagle3.core.presets import SpecError
+from eagle3.core.records import Forkable
+from eagle3.runner import rundir
+from remote.container import Container
+from remote.errors import ContainerError
+from tests.tui.conftest import MakeApp
+from tests.tui.support.container import FakeContainer
+from tests.tui.support.driving import until_seen
+from tests.tui.support.folders import NOW, write_run
+from tests.tui.test_local import FAKE_WORKER
+from tests.tui.test_oneshot import talk
+from tui.fork_command import Wanted, fork
+from tui.forking import origins, planned
+
+PARENT = presets.resolve("pilot", "smollm2-135m", "cpu")
+THERE = Forkable(
+    run_id="run-a", stages=["prepare", "regenerate", "extract", "vocabulary"], checkpoints=[50, 100], spec_toml=PARENT.to_toml()
+)
+
+
+def checkpoint(run: Path, step: int) -> None:
+    folder = run / "train" / "checkpoints" / f"step-{step}"
+    folder.mkdir(parents=True)
+    (folder / "complete.json").write_text(json.dumps({"step": step, "files": {}}))
+
+
+def test_a_fork_may_begin_at_a_checkpoint_or_at_a_stage_that_has_all_before_it() -> None:
+    words = [word for word, _ in origins(THERE)]
+    assert words == ["train@100", "train@50", "", "train", "vocabulary", "extract", "regenerate", "prepare"]
+
+
+def test_the_plan_names_what_is_taken_over_and_what_differs() -> None:
+    made = planned(THERE, "train@50", ["train.learning_rate=5e-4"], "/data/e")
+    assert made.plan.takes == ("prepare", "regenerate", "extract", "vocabulary")
+    assert (made.plan.checkpoint, made.spec.workspace, made.spec.forked_from) == (50, "/data/e", "run-a@step-50")
+    assert made.changes == ("train.learning_rate: 0.001 → 0.0005",)
+    rows = dict(made.rows("box", "new-run", lambda spec: "9 GiB free"))
+    assert rows["Takes over"].startswith("prepare, regenerate") and "checkpoint step-50" in rows["Runs again"]
+
+
+@pytest.mark.parametrize(
+    ("origin", "change", "words"),
+    [
+        ("train@70", "", "There is no complete checkpoint of step 70; there is: 50, 100."),
+        ("train@x", "", "'train@x' is no place to fork from"),
+        ("nowhere", "", "There is no stage 'nowhere'"),
+        ("train@50", "vocabulary.size=4096", "fork --from-stage vocabulary"),
+        ("", "train.max_steps=0", "train.max_steps: Input should be greater than or equal to 1"),
+        ("", "workspace=/x", "a fork stands in the workspace of its parent"),
+        ("evaluate", "", "train has not finished in that run"),
+    ],
+)
+def test_what_cannot_be_forked_is_said_in_one_sentence(origin: str, change: str, words: str) -> None:
+    with pytest.raises((SpecError, ForkError)) as caught:
+        planned(THERE, origin, [change], "~/eagle3")
+    assert words in str(caught.value)
+
+
+async def test_f_forks_from_a_checkpoint_after_a_confirmation_that_says_what_is_new(
+    container: FakeContainer, make_app: MakeApp
+) -> None:
+    checkpoint(write_run(container.root, "run-a", "stopped"), 50)
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "■ stopped", "f Fork")
+        await pilot.press("f")
+        await until_seen(pilot, "Fork run-a", "train@50", "taken over from run-a")
+        await pilot.press("enter", *"train.max_steps=x")
+        await until_seen(pilot, "✗ train.max_steps: Input should be a valid integer")
+        await pilot.press("ctrl+l", "backspace", *"300")
+        await until_seen(pilot, "train runs again from checkpoint", "Fork  Ctrl+l")
+        await pilot.press("ctrl+l")
+        await until_seen(pilot, "Fork run-a?", "Takes over", "prepare, regenerate, extract, vocabulary", "→ 300")
+        assert container.forks == []
+        await pilot.press("y")
+        await until_seen(pilot, "● running", "pilot-fork-")
+        [(parent, new_id, plan)] = container.forks
+        assert (parent, plan.checkpoint, container.launches) == ("run-a", 50, [(new_id, "pilot", False)])
+
+
+async def test_escape_forks_nothing_and_a_run_that_is_gone_says_so(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a", "stopped")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "■ stopped")
+
+        async def gone(run_id: str) -> Forkable:
+            raise ContainerError("not_found", "There is no run run-a.", "Press 5.")
+
+        container.forkable = gone  # type: ignore[method-assign]
+        await pilot.press("f")
+        await until_seen(pilot, "✗ There is no run run-a. Press 5.")
+        await pilot.press("ctrl+l", "escape")
+        await until_seen(pilot, "Stages")
+        assert container.forks == []
+
+
+async def test_a_secret_that_the_container_names_is_asked_for_and_not_taken_from_here(
+    container: FakeContainer, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "ours")
+    run = write_run(container.root, "run-a", "stopped")
+    (run / "launch.json").write_text(json.dumps({"secret_env": ["HF_TOKEN"]}))
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "■ stopped")
+        await pilot.press("f")
+        await until_seen(pilot, "taken over from run-a")
+        await pilot.press("ctrl+l")
+        await until_seen(pilot, "Fork run-a?")
+        await pilot.press("y")
+        await until_seen(pilot, "needs: HF_TOKEN")
+        await pilot.press(*"typed", "enter")
+        await until_seen(pilot, "● running", "pilot-fork-")
+        assert container.secrets[container.forks[0][1]] == {"HF_TOKEN": "typed"}
+
+
+async def test_n_adds_one_line_with_time_and_name_and_escape_adds_none(container: FakeContainer, make_app: MakeApp) -> None:
+    run = write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(80, 24), notifications=True) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("n", *"no", "escape")
+        await pilot.press("n", *"the q key is text", "enter")
+        await until_seen(pilot, "The note is in NOTES.md.")
+        text = (run / "NOTES.md").read_text()
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(NOW))
+        assert text == f"- {stamp} tests: the q key is text\n"
+
+
+async def test_the_command_says_what_it_would_do_and_does_it_once_under_one_id(
+    container: FakeContainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint(write_run(container.root, "run-a", "stopped"), 50)
+    wanted = Wanted("run-a", "train@50", ("train.max_steps=300",), "child", dry_run=True)
+    assert await fork(talk(container), wanted, None) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["takes"], told["checkpoint"]) == (["prepare", "regenerate", "extract", "vocabulary"], 50)
+    assert container.forks == []
+    for _ in range(2):
+        assert await fork(talk(container), Wanted("run-a", "train@50", (), "child"), None) == 0
+    assert [run_id for run_id, _, _ in container.launches] == ["child", "child"]
+    assert [json.loads(line)["already"] for line in capsys.readouterr().out.splitlines()] == [False, True]
+
+
+async def test_a_fork_over_the_real_link_links_the_parents_files_and_runs(tmp_path: Path) -> None:
+    """The real helper and supervisor; the worker is the stand-in, which leaves finished stages alone."""
+    workspace = str(tmp_path / "eagle3")
+    spec = PARENT.model_copy(update={"worker_python": str(FAKE_WORKER)})
+    async with Container(local=True, workspace=workspace, python=sys.executable) as there:
+        await there.launch(spec, "parent")
+        await _ended(there, "parent")
+        run = rundir.run_path(workspace, "parent")
+        for stage in ("prepare", "regenerate"):  # as a worker leaves them: outputs with their hashes
+            record = rundir.read_object(run / "stages" / f"{stage}.json")
+            rundir.write_json(run / "stages" / f"{stage}.json", {**record, "outputs": {}})
+        found = await there.forkable("parent")
+        assert {"prepare", "regenerate"} <= set(found.stages)
+        made = planned(found, "extract", ["extract.concurrency=4"], workspace)
+        for already in (False, True):
+            assert (await there.fork("parent", "child", made.spec, made.plan))["already"] is already
+        assert (await there.launch(made.spec, "child"))["already"] is False
+        await _ended(there, "child")
+        child = rundir.run_path(workspace, "child")
+        assert rundir.read_object(child / "fork.json")["run_id"] == "parent"
+        assert rundir.read_object(child / "stages" / "prepare.json")["forked_from"] == "parent"
+        await there.add_note("- 2026-11-30 10:00:00 ann: worth another look", "child")
+        assert "ann: worth another look" in (child / "NOTES.md").read_text()
+
+
+async def _ended(there: Container, run_id: str) -> None:
+    async for news in there.follow(run_id, poll_s=0.1):
+        summary: Any = news.summary
+    assert summary.state == "finished", summary

@@ -1,0 +1,73 @@
+"""The console's side towards the terminal: colours and what is done to painted lines, what is sent, its size, its notes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+from textual import events
+from textual.app import App
+from textual.filter import LineFilter
+from textual.geometry import Size
+from textual.screen import Screen
+
+from tui.formats import one_line
+from tui.painting import Painted
+from tui.settings import Settings
+from tui.themes.filters import AsciiFilter, PaletteFilter
+from tui.themes.palette import CALM, PALETTES, theme
+
+
+class TerminalApp(App[None]):
+    """The base of `tui.app.ConsoleApp`."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.settings = settings
+        # Before it runs: changed later, the whole style sheet would be read twice before the first picture.
+        for name in PALETTES:
+            self.register_theme(theme(name))
+        self.theme = settings.theme
+        self._painted = {name: PaletteFilter(palette) for name, palette in PALETTES.items()}
+        self._ascii = [AsciiFilter()] if settings.ascii else []
+        self._on_terminal = Painted()
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """What the style sheet needs before a theme is chosen."""
+        return {"quiet": CALM.muted, "cursor": CALM.cursor}
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Another theme's colours, Textual's own filters (NO_COLOR among them), ASCII."""
+        painted = self._painted.get(self.theme)
+        first = [painted] if painted is not None and painted.enabled else []
+        return [*first, *super().get_line_filters(), *self._ascii]
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        """Textual's way to the terminal: only what differs from what stands there goes on."""
+        super()._display(screen, self._on_terminal.reduced(renderable))  # type: ignore[arg-type]
+
+    def heed_suspension(self) -> None:
+        """From now on paint everything again on coming back from ctrl-z: the shell has written there, and Textual itself
+        paints nothing then where the size is still the same."""
+
+        def back(_: object) -> None:
+            self._on_terminal.forget()
+            self.screen.refresh()
+
+        self.app_resume_signal.subscribe(self, back)
+
+    def fit_the_terminal(self) -> None:
+        """Where a change of size passed unheard (it can, while a screen gives way to another), hear of it now."""
+        if self.is_headless:
+            return
+        size = Size(*shutil.get_terminal_size((self.size.width, self.size.height)))
+        if size != self.size:
+            self.post_message(events.Resize(size, size))
+        elif self.screen.size != size:
+            self.screen.post_message(events.Resize(size, size))
+
+    def desktop_note(self, text: str) -> None:
+        """By OSC 9, which terminals that know no such thing ignore; only while another window is in front."""
+        if self._driver is not None and not self.app_focus:
+            self._driver.write(f"\x1b]9;{one_line(text, 200)}\x07")

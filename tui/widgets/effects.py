@@ -1,0 +1,81 @@
+"""What the launch form amounts to: the estimate by stage, what differs from the presets, and the command that does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.text import Text
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from eagle3.core.estimate import Estimate
+from eagle3.core.records import Probe
+from eagle3.core.spec import RunSpec
+from tui import expect
+from tui.fields import listed
+from tui.formats import bytes_label, duration_label, one_line
+from tui.themes.palette import ACCENT, MUTED, TEXT, WARN
+from tui.widgets.panel import caption, join
+
+SOURCES = {"measured": TEXT, "reported": MUTED, "derived": MUTED}
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Everything that is said of one state of the form."""
+
+    spec: RunSpec
+    found: Estimate
+    changes: Mapping[str, tuple[Any, Any]]
+    commands: tuple[str, str]
+
+
+class EffectsPanel(VerticalScroll):
+    """``show`` at each tick; repaints where something differs. Arrows scroll it once it has the focus."""
+
+    BINDINGS = [Binding("home", "scroll_home", show=False), Binding("end", "scroll_end", show=False)]  # noqa: RUF012
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(Static(id="effects-text"), id=id)
+        self.border_title = "What it will do"
+        self._shown: object = None
+
+    def show(self, amounts: Amounts | None, probe: Probe | None) -> None:
+        text = effects_text(amounts, probe) if amounts is not None else Text("– until every field can be read", MUTED)
+        if (text.plain, text.spans) != self._shown:
+            self._shown = (text.plain, text.spans)
+            self.query_one("#effects-text", Static).update(text)
+        number = len(amounts.changes) if amounts is not None else 0
+        differs = f"{number} field{'s' if number > 1 else ''} differ{'s' if number == 1 else ''} from the preset"
+        caption(self, subtitle=differs if number else "as the preset has it" if amounts is not None else "")
+
+
+def effects_text(amounts: Amounts, probe: Probe | None) -> Text:
+    """The whole text; lines are folded by the widget."""
+    spec, found = amounts.spec, amounts.found
+    rows = [Text(f"{'':<11} {'disk':>9} {'time':>12} {'GPUs':>6}  how known", MUTED)]
+    for stage in found.stages:
+        disk, time, gpus, known = expect.stage_cells(stage, spec)
+        rows.append(
+            Text.assemble(
+                (f"{stage.stage:<11} ", ACCENT), (f"{disk:>9} {time:>12} {gpus:>6}  ", TEXT), (known, SOURCES[stage.rate_source])
+            )
+        )
+    together = f"{bytes_label(found.peak_bytes):>9} {duration_label(found.seconds):>12}"
+    free = expect.free_words(probe, spec)
+    rows.append(
+        Text.assemble(
+            (f"{'together':<11} ", ACCENT), (together, f"bold {TEXT}"), (f"  {free}", WARN if "not enough" in free else TEXT)
+        )
+    )
+    if gpus := expect.gpu_line(probe, spec):
+        rows.append(Text.assemble((f"{'GPU memory':<11} ", MUTED), (gpus, WARN if "not enough" in gpus else TEXT)))
+    rows += [Text.assemble(("problem     ", WARN), (one_line(problem, 400), WARN)) for problem in found.problems]
+    rows += [Text(""), Text("Differs from the preset" if amounts.changes else "Nothing differs from the preset", f"bold {TEXT}")]
+    rows += [Text(f"  {one_line(line, 300)}", TEXT) for line in listed(amounts.changes)]
+    here, there = amounts.commands
+    rows += [Text(""), Text("The same from a shell", f"bold {TEXT}"), Text(f"  {here}", TEXT), Text(f"  {there}", MUTED)]
+    return join(rows)
