@@ -17,6 +17,7 @@ from typing import Any
 from eagle3.core.launching import launch_request
 from eagle3.core.presets import resolve
 from eagle3.core.spec import STAGES
+from eagle3.rows import read_rows_past_torn
 from eagle3.runner import proctable, rundir, state
 from tests.runner.support import RUNNER, Channel, end_everything, old_python, summary, wait_for
 from tests.stages.fake_vllm import as_interpreter
@@ -153,7 +154,8 @@ class MortalRun:
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """The rows of a JSONL file, without those that were cut short."""
+    return read_rows_past_torn(path)
 
 
 def sha256(path: Path) -> str:
