@@ -21,6 +21,7 @@ from typing import Any
 
 from eagle3.core.evaluation import Point, Speed
 from eagle3.core.rates import BREAK_EVEN_BY, RateSource, break_even_name, key
+from eagle3.core.serving import speculative_method
 from eagle3.core.spec import RunSpec
 from eagle3.core.verdict import BUSY_ABOVE
 from eagle3.engines.vllm_server import VllmServer
@@ -113,7 +114,7 @@ def _synthetic(spec: RunSpec) -> bool:
 
 def _speculative(ctx: StageContext) -> list[str]:
     config: dict[str, Any] = {
-        "method": "eagle3",
+        **speculative_method(ctx.spec),
         "model": str((ctx.run_dir / "draft").resolve()),
         "num_speculative_tokens": ctx.spec.evaluate.num_speculative_tokens,
     }

@@ -21,7 +21,7 @@ def of_two_kinds(path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_random_draft_is_served_from_its_exported_folder_counted_and_found_broken(tmp_path: Path) -> None:
     """The exported folder takes the draft's place before the evaluation, so what vLLM loads is what would be handed over."""
     more = {"evaluate__concurrencies": [2], "evaluate__temperatures": [0, 0.7], "evaluate__ngram": True}

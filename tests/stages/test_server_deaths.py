@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from eagle3.engines.vllm_server import VllmServer
-from eagle3.rows import read_rows
-from eagle3.stages import regenerate
+from eagle3.rows import read_rows, write_rows
+from eagle3.stages import extract, regenerate
 from eagle3.stages.context import StageContext, StageError
 from tests.stages.runs import context, rows
 
@@ -142,3 +142,42 @@ def test_a_stop_during_the_pause_is_honoured(ctx: StageContext, tmp_path: Path) 
     with pytest.raises(Stopped):
         answer_all(served_by(slow, each="os._exit(7)"))
     assert json.loads((slow.run_dir / "progress.json").read_text())["reason"].endswith("has died and is started again")
+
+
+EXTRACTING = """#!{python}
+import sys; sys.path.insert(0, {root!r})
+import os, signal
+from pathlib import Path
+from tests.stages.fake_vllm import FakeVllm
+from tests.stages.test_given_server import extracting
+folder = Path({folder!r})
+script = extracting(folder)
+def dies_once(number, body):
+    with (folder / "asked").open("a") as file:
+        file.write(str(body["prompt"][0]) + chr(10))
+    if number == 4 and not (folder / "died").exists():
+        (folder / "died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return script(number, body)
+with FakeVllm(dies_once, port=int(sys.argv[sys.argv.index("--port") + 1])):
+    signal.pause()
+"""
+
+
+def test_a_kill_in_the_middle_of_the_extraction_puts_no_sample_aside_and_doubles_none(tmp_path: Path, ctx: StageContext) -> None:
+    folder, here = tmp_path / "bin", context(tmp_path / "run", server__backoff_s=0, extract__concurrency=2)
+    program = folder / "python"
+    program.write_text(EXTRACTING.format(python=sys.executable, root=str(Path(__file__).parents[2]), folder=str(folder)))
+    program.chmod(0o755)
+    here.server_python = str(program)
+    samples = [
+        {"index": number, "id": f"s-{number}", "split": "train", "input_ids": list(range(10 * number, 10 * number + 8))}
+        for number in range(8)
+    ]
+    write_rows(here.path("data", "samples.jsonl"), samples)
+    figures = extract.run(here)
+    assert (figures["samples"], figures["quarantined"], figures["tokens"]) == (8, 0, 64)
+    assert [row["index"] for row in rows(here.run_dir, "states/manifest.jsonl")] == list(range(8))
+    again = len(asked(here)) - len(samples)
+    assert 1 <= again <= 2, "what was in flight and nothing else"
+    assert len(events(here, "server-died")) == 1
