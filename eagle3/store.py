@@ -158,8 +158,8 @@ class StateStore:
         recorded: dict[int, StateRow] = {}
         for told in read_rows_past_torn(self.manifest):
             with contextlib.suppress(TypeError):  # a row that is none vouches for nothing, and the others for theirs
-                row = StateRow(**told)
-                recorded[row.index] = row
+                found = StateRow(**told)
+                recorded[found.index] = found
         vouched = [
             row
             for sample in samples
