@@ -58,8 +58,8 @@ def test_sampled_answers_depend_on_their_own_seed_alone(target: Path) -> None:
     assert first == again != second
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_run_without_any_vllm_goes_through_all_its_stages_with_servers(target: Path, tmp_path: Path) -> None:
     ctx = without_vllm(tmp_path / "run", target)
     figures = regenerate.run(ctx)

@@ -13,7 +13,7 @@ from eagle3 import draft_folder
 from eagle3.stages import evaluate, train
 from eagle3.stages.context import StageContext, Stopped
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 Rows = Callable[[StageContext, str], list[dict]]
 

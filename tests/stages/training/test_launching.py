@@ -16,7 +16,7 @@ from eagle3.stages import train
 from eagle3.stages.context import StageContext, StageError
 from tests.runner.support import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 HELD = {"flat_loss": "pause", "flat_loss_steps": 4, "flat_loss_share": 1.0}
 WAIT_S = 180
@@ -74,7 +74,6 @@ def test_a_rank_that_is_killed_ends_the_attempt_in_words_and_the_resume_finishes
     assert (ctx.run_dir / "train" / "draft" / "model.safetensors").is_file()
 
 
-@pytest.mark.long
 def test_a_worker_that_is_killed_takes_torchrun_and_every_rank_with_it(toy_run: Callable[..., StageContext]) -> None:
     ctx = spoken(toy_run(guards=HELD, ranks=2, max_steps=6, pack_tokens=32))
     worker = subprocess.Popen(
@@ -88,7 +87,6 @@ def test_a_worker_that_is_killed_takes_torchrun_and_every_rank_with_it(toy_run: 
     wait_for(lambda: not processes_of(ctx.run_dir), deadline_s=WAIT_S)
 
 
-@pytest.mark.long
 def test_a_rank_that_cannot_read_a_sample_says_which_and_the_others_end(toy_run: Callable[..., StageContext]) -> None:
     ctx = spoken(toy_run(ranks=2, max_steps=6, pack_tokens=32))
     for file in (ctx.run_dir / "states").glob("hs_*.safetensors"):
@@ -99,7 +97,6 @@ def test_a_rank_that_cannot_read_a_sample_says_which_and_the_others_end(toy_run:
     wait_for(lambda: not processes_of(ctx.run_dir), deadline_s=WAIT_S)
 
 
-@pytest.mark.long
 def test_a_stop_of_the_worker_reaches_all_ranks_which_save_and_end(toy_run: Callable[..., StageContext]) -> None:
     from eagle3.stages.context import Stopped
 

@@ -66,7 +66,7 @@ def stopped_at_4(toy_run: Callable[..., StageContext], rows_of: Rows, run: str, 
     return ctx
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("parallel", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])
 def test_two_ranks_hold_and_stop_as_one_and_their_resume_repeats_the_unbroken_training(
     toy_run: Callable[..., StageContext], rows_of: Rows, parallel: str
 ) -> None:
