@@ -66,8 +66,8 @@ def rank_pid(who: str) -> int:
             command = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # it ended while we looked
-        mine = f"EAGLE3_RUN_ID={run_dir.name}".encode() in environ and f"RANK={who[5:]}".encode() in environ
-        if mine and b"eagle3.training.rank" in command:
+        mine = str(run_dir).encode() in command and f"RANK={who[5:]}".encode() in environ
+        if mine and b"eagle3.training.rank" in command and b"eagle3.training.torchrun" not in command:
             return int(folder.name)
     return 0
 

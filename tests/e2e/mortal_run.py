@@ -105,7 +105,8 @@ class MortalRun:
         return rundir.read_object(self.run_dir / "attempts" / str(self.attempts) / "exit.json")
 
     def errors(self) -> list[str]:
-        return [row["text"] for row in rows(self.run_dir / "events.jsonl") if row.get("level") == "error"]
+        """Why attempts failed, as their workers have told it."""
+        return [row["text"] for row in rows(self.run_dir / "events.jsonl") if row.get("kind") == "failed"]
 
     def records(self) -> dict[str, bytes]:
         """The records of the stages that are finished, byte for byte, each held against the files that it vouches for."""
