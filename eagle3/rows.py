@@ -6,6 +6,7 @@ Rows here may be long (a conversation, a token list), unlike the rows of ``metri
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -44,6 +45,17 @@ def read_whole_rows(path: Path) -> list[Row]:
     if len(whole) < len(content):
         os.truncate(path, len(whole))
     return list(_parsed(path, whole))
+
+
+def read_rows_past_torn(path: Path) -> list[Row]:
+    """The rows of a journal such as ``metrics.jsonl``, without lines that a kill or a full disk left half, wherever they are:
+    the row after them was put on a line of its own. Empty when there is none. The file stays as it is."""
+    rows: list[Row] = []
+    for line in path.read_bytes().split(b"\n") if path.exists() else []:
+        with contextlib.suppress(ValueError):  # half a row
+            row = json.loads(line)
+            rows += [row] if isinstance(row, dict) else []
+    return rows
 
 
 def append_row(path: Path, row: Row) -> None:

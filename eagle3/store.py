@@ -8,6 +8,7 @@ changed. A file gets its name only once it was checked and is on disk.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eagle3.core.shape import BYTES_OF, state_value_bytes
-from eagle3.rows import Row, append_row, read_whole_rows, write_rows
+from eagle3.rows import Row, append_row, read_rows_past_torn, write_rows
 from eagle3.runner import rundir
 from eagle3.states import packing
 from eagle3.states.checking import MixedUp, StateError, check, mark, parse
@@ -154,11 +155,11 @@ class StateStore:
         bytes seen so far and of all, before each file, and may raise. With ``rehash`` false a file that has not changed since
         an earlier look is not read again.
         """
-        try:
-            recorded = {row["index"]: StateRow(**row) for row in read_whole_rows(self.manifest)}
-        except (ValueError, TypeError, KeyError):
-            # A manifest that cannot be read vouches for nothing.
-            recorded = {}
+        recorded: dict[int, StateRow] = {}
+        for told in read_rows_past_torn(self.manifest):
+            with contextlib.suppress(TypeError):  # a row that is none vouches for nothing, and the others for theirs
+                found = StateRow(**told)
+                recorded[found.index] = found
         vouched = [
             row
             for sample in samples

@@ -29,7 +29,7 @@ from eagle3.core.spec import STAGES, RunSpec, hash_of
 from eagle3.core.wording import duration_label
 from eagle3.failures import explain, read_spec
 from eagle3.journal import Journal
-from eagle3.rows import read_whole_rows
+from eagle3.rows import read_rows_past_torn
 from eagle3.runner import notes, pruned, rundir
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.stages.hold import Hold
@@ -299,7 +299,7 @@ def published_beside(ctx: StageContext) -> dict[str, Any]:
     if not theirs:
         return {}
     lengths: dict[int, tuple[int, float]] = {}
-    for row in read_whole_rows(ctx.run_dir / "metrics.jsonl"):
+    for row in read_rows_past_torn(ctx.run_dir / "metrics.jsonl"):
         if (row.get("stage"), row.get("split")) == ("train", "val") and row.get("accept_len"):
             # Of a step that was repeated, the highest attempt counts.
             lengths[row["step"]] = max(lengths.get(row["step"], (0, 0.0)), (row["attempt"], row["accept_len"]))

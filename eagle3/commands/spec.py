@@ -28,8 +28,10 @@ from eagle3.core.estimate import estimate as estimate_of
 from eagle3.core.estimate import lines
 from eagle3.core.presets import SpecError
 from eagle3.core.spec import RunSpec
+from eagle3.engines.model_dir import misfit
 from eagle3.forecast import here
 from eagle3.measured import rates_of
+from eagle3.targets import model_dir
 
 app = typer.Typer(invoke_without_command=True, no_args_is_help=False, help="The RunSpec before anything starts.")
 
@@ -101,7 +103,8 @@ def validate(
 ) -> None:
     """Whether a run could be started with it; says what is wrong, and exits with 1 where something is."""
     found = read(source, size, target, machine, overrides, workspace, as_json=as_json)
-    problems = estimate_of(found).problems
+    wrong = misfit(model_dir(found.target.model), found.target)
+    problems = [*estimate_of(found).problems, *([wrong] if wrong else [])]
     if as_json:
         typer.echo(json.dumps({"hash": found.hash, "problems": problems}))
     for problem in problems:

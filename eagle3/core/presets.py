@@ -134,7 +134,24 @@ def wrong_fields(error: ValidationError) -> dict[str, str]:
 
 def _what(entry: Any) -> str:
     what = "there is no such field" if entry["type"] == "extra_forbidden" else entry["msg"].removeprefix("Value error, ")
-    return str(what) if isinstance(entry["input"], dict) else f"{what} (got {entry['input']!r})"
+    if isinstance(entry["input"], dict):
+        return str(what)
+    unit = _unit(entry["loc"]) if isinstance(entry["input"], int | float) else ""
+    return f"{what} (got {entry['input']!r}{f', in {unit}' if unit else ''})"
+
+
+def _unit(names: tuple[int | str, ...]) -> str:
+    """The unit of a field's number; empty where it has none or there is no such field."""
+    section: Any = RunSpec
+    for name in names:
+        if isinstance(name, int):
+            continue
+        info = getattr(section, "model_fields", {}).get(name)
+        if info is None:
+            return ""
+        unit = info.json_schema_extra.get("unit", "") if isinstance(info.json_schema_extra, dict) else ""
+        section = info.annotation
+    return str(unit)
 
 
 def _merge(into: dict[str, Any], table: Mapping[str, Any]) -> None:

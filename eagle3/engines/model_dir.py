@@ -112,13 +112,26 @@ def check_safetensors(path: Path, *, of: str = "") -> set[str]:
 
 
 def check_shape(config: dict[str, Any], target: Target, path: Path) -> None:
-    """Raise StageError when the model is not of the size that the spec says, so that layer ids would be wrong."""
+    """Raise StageError when the model is not of the size that the spec says, so that layer ids or tokens would be wrong."""
     inner = config.get("text_config")
     text = inner if isinstance(inner, dict) else config
-    for field in ("hidden_size", "num_hidden_layers"):
+    for field in ("hidden_size", "num_hidden_layers", "vocab_size"):
         found, said = text.get(field), getattr(target, field)
+        if field == "vocab_size" and not (found and said):  # one of the two does not say
+            continue
         if found != said:
             raise StageError(f"{path} has {field} {found}, the spec says target.{field} = {said}; correct the target preset.")
+
+
+def misfit(path: Path, target: Target) -> str:
+    """Why the model in a folder is not the one that the spec describes, as a sentence; empty where it is, or is not there."""
+    if not (path / "config.json").is_file():
+        return ""
+    try:
+        check_shape(_json(path / "config.json"), target, path)
+    except StageError as error:
+        return str(error)
+    return ""
 
 
 def _json(path: Path) -> dict[str, Any]:

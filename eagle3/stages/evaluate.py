@@ -24,6 +24,7 @@ from eagle3.runner import rundir
 from eagle3.stages import baseline, measuring, unserved
 from eagle3.stages.context import StageContext
 from eagle3.stages.measuring import Measured
+from eagle3.stages.prompts import content_hash
 from eagle3.stages.serving import Prompt, RunningServer, heldout_prompts, measure_single_stream, server_versions
 from eagle3.targets import model_dir
 from eagle3.versions import versions_here
@@ -247,7 +248,7 @@ def _key(ctx: StageContext, draft_sha256: str, plain: dict[str, Any]) -> str:
 def _left_whole(ctx: StageContext, key: str) -> dict[str, Any] | None:
     """The figures that an attempt wrote before it was killed, where both files stand and belong to this draft."""
     found = rundir.read_json(ctx.run_dir / SERVED)
-    if not isinstance(found, dict) or found.get("key") != key or not (ctx.run_dir / LOSSLESS).is_file():
+    if not isinstance(found, dict) or found.get("key") != key or found.get("lossless") != content_hash(ctx.run_dir / LOSSLESS):
         return None
     figures: dict[str, Any] = found["figures"]
     return figures
@@ -257,7 +258,8 @@ def _write(ctx: StageContext, figures: dict[str, Any], lossless: Lossless, plain
     served = figures["served"]
     # served.json last: where it stands, both are whole.
     rundir.write_json(ctx.path(LOSSLESS), {"v": 1, **lossless.to_json(), "without": plain["answers"]})
-    rundir.write_json(ctx.path(SERVED), {"v": 1, "key": key, "figures": figures})
+    beside = content_hash(ctx.run_dir / LOSSLESS)
+    rundir.write_json(ctx.path(SERVED), {"v": 1, "key": key, "lossless": beside, "figures": figures})
     steps = ctx.figures.get("train", {}).get("steps", 0)
     ctx.journal.metrics(
         STAGE,

@@ -15,7 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from eagle3.core.acceptance import ALL_KINDS
+from eagle3.core.wording import bytes_label
 from eagle3.stages.context import StageError
+
+LONGEST_LINE_BYTES = 16 << 20
+"""No target reads so much in one conversation: a longer line is a file whose line breaks are lost."""
 
 _SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 
@@ -58,7 +62,7 @@ def user_file(text: str) -> Path:
 
 
 def content_hash(path: Path) -> str | None:
-    """SHA-256 of a prompts file; None where it cannot be read, which ``read_file`` then says."""
+    """SHA-256 of a file; None where it cannot be read, which ``read_file`` says of prompts."""
     if not path.is_file():
         return None
     try:
@@ -86,6 +90,8 @@ def parse(content: bytes, name: str) -> list[Prompt]:
     for mark, encoding in ((codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16")):
         if content.startswith(mark):
             raise StageError(f"{name} is written in {encoding}; save it as UTF-8.")
+    if content[:4].count(0) >= 2 or content[1:2] == b"\0":
+        raise StageError(f"{name} is written in UTF-16 or UTF-32, or is no text; save it as UTF-8.")
     prompts = list(_rows(content.removeprefix(codecs.BOM_UTF8), name))
     if not prompts:
         raise StageError(f"{name} holds no prompts; put one JSON object on each line.")
@@ -112,6 +118,13 @@ def _rows(content: bytes, name: str) -> Iterator[Prompt]:
         if not line.strip():
             continue
         where = f"{name}, line {number}"
+        if len(line) > LONGEST_LINE_BYTES:
+            raise StageError(
+                f"{where}: {bytes_label(len(line))} long, and no conversation may have more than "
+                f"{bytes_label(LONGEST_LINE_BYTES)}; write one object on each line."
+            )
+        if (at := line.find(b"\0")) >= 0:
+            raise StageError(f"{where}: byte {at + 1} is NUL, which no text holds; save the file again as UTF-8.")
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:

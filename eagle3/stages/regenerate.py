@@ -17,7 +17,7 @@ from eagle3.engines.choice import answering_server, engine_part
 from eagle3.engines.completions import Completions, Failure, RequestFailed, run_bounded
 from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.server import Server
-from eagle3.rows import Row, append_row, read_rows, read_whole_rows, write_rows
+from eagle3.rows import Row, append_row, read_rows, read_rows_past_torn, read_whole_rows, write_rows
 from eagle3.stages import guarding, samples
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
@@ -101,8 +101,9 @@ class Answers:
         try:
             rows = read_whole_rows(self.path)
         except ValueError as error:
-            ctx.journal.event("resume", f"The partial answers cannot be read ({error}); all are asked for again.", level="warn")
-            rows = []
+            rows = read_rows_past_torn(self.path)
+            write_rows(self.path, rows)
+            ctx.journal.event("resume", f"Some answers cannot be read ({error}); these are asked for again.", level="warn")
         if not rows or rows[0].get("made_with") != made_with:
             write_rows(self.path, [{"v": 1, "made_with": made_with}])
             rows = [{}]

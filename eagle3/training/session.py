@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from speculators.train.trainer import TrainerConfig
 
+from eagle3 import draft_folder
 from eagle3.core import guards
 from eagle3.core.spec import RunSpec, hash_of
 from eagle3.runner import rundir
@@ -312,15 +313,21 @@ class Session:
             draft.save(self.trainer.draft, tensors, folder / "untrained", self._saved_dtype())
         found = self._evaluate(self._check_stop)
         if self.group.leads:
-            rundir.write_json(folder / "floor.json", {"v": 1} | found.figures())
+            of = draft_folder.check(folder / "untrained").sha256
+            rundir.write_json(folder / "floor.json", {"v": 1, "of": of} | found.figures())
         self.ctx.journal.metrics("train", 0, split="val", **found.figures())
         self.board.add("val", 0, found.figures())
         return found.figures()
 
     def _kept_floor(self, folder: Path) -> dict[str, Any]:
+        """The figures that an attempt before left, where they and the draft that they are of are whole; else empty, and both are
+        made again, from the same weights: no checkpoint has been loaded yet."""
         kept = rundir.read_object(folder / "floor.json")
-        whole = kept and (folder / "untrained" / "model.safetensors").is_file()
-        return {name: value for name, value in kept.items() if name != "v"} if whole else {}
+        try:
+            whole = kept.get("of") == draft_folder.check(folder / "untrained").sha256
+        except StageError:
+            whole = False
+        return {name: value for name, value in kept.items() if name not in ("v", "of")} if whole else {}
 
     def _saved_dtype(self) -> torch.dtype:
         """What the draft is stored in: the precision in which the target is served."""

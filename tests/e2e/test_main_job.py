@@ -50,7 +50,7 @@ def settings(tmp_path: Path, sshd: Sshd) -> Settings:
 def dying_python(folder: Path) -> Path:
     """An interpreter for the worker that carries out KILLED_AT."""
     plan = folder / "plan.json"
-    plan.write_text(json.dumps(KILLED_AT))
+    plan.write_text(json.dumps({stage: ("worker", reports) for stage, reports in KILLED_AT.items()}))
     script = folder / "dying-python"
     worker = REPO / "tests" / "e2e" / "dying_worker.py"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{worker}" "{plan}" "$@"\n')

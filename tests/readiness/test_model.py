@@ -96,6 +96,8 @@ def test_another_model_than_the_spec_describes_fails(tmp_path: Path) -> None:
     facts = model(tmp_path / "m", config={"num_hidden_layers": 28})
     fault("model.config", facts, "num_hidden_layers is 28 and the spec says 30", spec(), status="fail")
     mended("model.config", facts)
+    other = model(tmp_path / "v", config={"vocab_size": 49280})
+    fault("model.config", other, "vocab_size is 49280 and the spec says 49152", spec(), status="fail")
     nested = model(tmp_path / "n", config={"hidden_size": None, "text_config": {"hidden_size": 8, "num_hidden_layers": 30}})
     mended("model.config", nested, spec())
 

@@ -71,6 +71,18 @@ def test_figures_left_whole_stand_and_no_server_is_started_for_them(tmp_path: Pa
     assert len(started_servers(tmp_path)) == 2
 
 
+@pytest.mark.parametrize("name", [evaluate.LOSSLESS, evaluate.SERVED])
+def test_figures_whose_files_are_cut_short_are_measured_anew(tmp_path: Path, name: str) -> None:
+    ctx = prepared(tmp_path)
+    evaluate.run(ctx)
+    whole = (ctx.run_dir / evaluate.LOSSLESS).read_bytes()
+    path = ctx.run_dir / name
+    path.write_bytes(path.read_bytes()[:-9])
+    evaluate.run(ctx)
+    assert ["--speculative_config" in argv for argv in started_servers(tmp_path)] == [False, True, True]
+    assert (ctx.run_dir / evaluate.LOSSLESS).read_bytes() == whole
+
+
 def test_a_baseline_of_its_own_leaves_the_output_of_regenerate_alone(tmp_path: Path) -> None:
     ctx = prepared(tmp_path)
     (ctx.run_dir / baseline.FILE).write_text('{"key": "of other settings"}')

@@ -169,15 +169,72 @@ def test_a_bad_file_is_one_sentence_that_names_file_and_line(content: bytes, sai
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_a_file_of_two_or_four_bytes_a_letter_is_told_with_or_without_its_mark(encoding: str) -> None:
+    with pytest.raises(StageError, match=r"mine\.jsonl is written in UTF-16.*save it as UTF-8\.$"):
+        parse(line(prompt="Hi?").decode().encode(encoding), "mine.jsonl")
+
+
+def test_a_line_of_a_hundred_megabytes_is_told_by_its_size_before_it_is_read() -> None:
+    with pytest.raises(StageError) as caught:
+        parse(line(prompt="ok") + b'{"prompt": "' + b"x" * 100_000_000 + b'"}\n', "mine.jsonl")
+    assert str(caught.value) == (
+        "mine.jsonl, line 2: 95.4 MiB long, and no conversation may have more than 16.0 MiB; write one object on each line."
+    )
+
+
+def test_conversations_without_an_assistants_turn_are_answered_by_the_target() -> None:
+    rows = [{"messages": [{"role": "user", "content": "Hi"}]}, {"conversations": [{"from": "human", "value": "Ho"}]}]
+    assert [prompt.turns for prompt in parse(b"".join(line(**row) for row in rows), "x")] == [("Hi",), ("Ho",)]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["messages", "conversations", "turns", "prompt", "role", "content", "id", "kind"]), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(json_values, min_size=1, max_size=3))
+def test_json_of_any_shape_gives_prompts_of_text_or_one_sentence_with_its_line(values: list[Any]) -> None:
+    try:
+        found = parse(b"".join(json.dumps(value).encode() + b"\n" for value in values), "mine.jsonl")
+    except StageError as error:
+        assert str(error).startswith("mine.jsonl, line ") and "\n" not in str(error) and str(error).endswith(".")
+    else:
+        assert len(found) == len(values) == len({prompt.id for prompt in found})
+        assert all(turn.strip() for prompt in found for turn in prompt.turns)
+
+
+@given(st.binary(max_size=60))
+def test_bytes_of_any_kind_are_prompts_or_one_sentence(content: bytes) -> None:
+    try:
+        parse(content, "mine.jsonl")
+    except StageError as error:
+        assert str(error).startswith("mine.jsonl") and str(error).endswith(".")
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     ctx = context(tmp_path, data__prompts=str(tmp_path / "none.jsonl"))
     with pytest.raises(StageError, match=r"none\.jsonl cannot be read"):
         prepare.run(ctx)
 
 
-def test_a_model_of_another_size_than_the_spec_says_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"num_hidden_layers 30, the spec says target\.num_hidden_layers = 31"):
-        prepare.run(context(tmp_path, target__num_hidden_layers=31))
+@pytest.mark.parametrize(("field", "real"), [("hidden_size", 576), ("num_hidden_layers", 30), ("vocab_size", 49152)])
+def test_a_model_of_another_size_than_the_spec_says_is_refused_before_anything_starts(
+    tmp_path: Path, field: str, real: int
+) -> None:
+    with pytest.raises(StageError, match=rf"{field} {real}, the spec says target\.{field} = {real + 1}; correct the target"):
+        prepare.run(context(tmp_path, **{f"target__{field}": real + 1}))
+
+
+def test_a_spec_that_does_not_know_the_vocabulary_takes_the_models(tmp_path: Path) -> None:
+    assert prepare.run(context(tmp_path, target__vocab_size=0))["heldout"] == 8
 
 
 def test_the_shipped_prompts_are_all_different() -> None:
@@ -213,7 +270,7 @@ def test_a_changed_prompts_file_makes_the_stage_run_again(tmp_path: Path) -> Non
         (b'{"messages": [{"role": "user", "content": [{"type": "text"}]}]}', "line 1: a turn is not text"),
         (rb'{"prompt": "half \ud83d a character"}', r"line 1: an escape such as \\ud83d"),
         (b"[" * 100_000, "line 1: not a JSON object"),
-        (b'{"prompt": "\x00"}', "line 1: not a JSON object"),
+        (b'{"prompt": "\x00"}', "line 1: byte 13 is NUL"),
     ],
     ids=["a role that is a list", "a part without text", "half a character", "too deep", "a NUL byte"],
 )

@@ -116,6 +116,16 @@ def test_a_partial_file_that_is_garbage_is_said_and_made_anew(tmp_path: Path) ->
     assert "cannot be read" in (tmp_path / "events.jsonl").read_text()
 
 
+def test_a_spoilt_line_among_the_answers_costs_that_answer_alone(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    ask(ctx)
+    partial = tmp_path / "data" / "answers.part.jsonl"
+    whole = partial.read_bytes().splitlines(keepends=True)
+    partial.write_bytes(b"".join(whole[:4]) + whole[4][:20] + b"\n" + b"".join(whole[5:]))
+    assert len(ask(ctx).requests) == 1
+    assert finish(ctx)["prompts"] == 9
+
+
 def test_a_prompt_that_the_server_refuses_is_left_out_and_said(tmp_path: Path) -> None:
     def script(number: int, body: Mapping[str, Any]) -> Reply:
         too_long = "Never asked" in body["messages"][-1]["content"]

@@ -113,6 +113,15 @@ def test_a_torn_manifest_costs_only_its_last_row(store: StateStore) -> None:
     assert set(store.whole(map(sample, range(3)))) == {0, 1}
 
 
+def test_a_spoilt_line_of_the_manifest_costs_that_sample_alone(store: StateStore) -> None:
+    samples = [sample(index, 5 + index) for index in range(3)]
+    for row in samples:
+        store.write(row, states(len(row["input_ids"])))
+    first, _, last = store.manifest.read_bytes().splitlines(keepends=True)
+    store.manifest.write_bytes(first + b'{"index": 1, "i\n' + last)
+    assert set(store.whole(samples)) == {0, 2}
+
+
 def test_a_manifest_that_is_garbage_vouches_for_nothing(store: StateStore) -> None:
     store.write(sample(0), states())
     store.manifest.write_bytes(b"garbage\n")

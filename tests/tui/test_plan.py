@@ -42,7 +42,7 @@ def test_typed_fields_override_the_preset() -> None:
     ("field", "text", "words"),
     [
         ("data.train_prompts", "many", "data.train_prompts: Input should be a valid integer"),
-        ("train.max_steps", "0", "train.max_steps: Input should be greater than or equal to 1 (got 0)."),
+        ("train.max_steps", "0", "train.max_steps: Input should be greater than or equal to 1 (got 0, in steps)."),
         ("train.optimizer", "sgd", "train.optimizer: Input should be 'adamw' or 'muon' (got 'sgd')."),
         ("data.prompts", "p.jsonl", "data.prompts: 'p.jsonl' is a path in the container, so it must begin with / or ~/."),
         ("workspace", "here", "workspace: 'here' is a path in the container, so it must begin with / or ~/."),

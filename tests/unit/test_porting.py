@@ -155,6 +155,19 @@ def test_validate_says_what_would_go_wrong_before_anything_starts() -> None:
     assert "builtin" in json.loads(done.stdout)["problems"][0]
 
 
+@pytest.mark.parametrize("field", ["hidden_size", "num_hidden_layers", "vocab_size"])
+def test_validate_holds_the_spec_against_a_model_that_is_there(tmp_path: Path, field: str) -> None:
+    target = resolve("pilot", "smollm2-135m", "cpu").target
+    config = {name: getattr(target, name) for name in ("hidden_size", "num_hidden_layers", "vocab_size")}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = ("--set", f"target.model={tmp_path}")
+    assert ask("validate", *model).exit_code == 0
+    (tmp_path / "config.json").write_text(json.dumps(config | {field: 77}))
+    done = ask("validate", *model)
+    said = f"{tmp_path} has {field} 77, the spec says target.{field} = {config[field]}; correct the target preset."
+    assert (done.exit_code, done.stderr) == (1, f"{said}\n")
+
+
 def test_the_estimate_of_the_command_line_takes_the_workspaces_own_rates(tmp_path: Path) -> None:
     entry = {"extract_tok_s": {"value": 1000.0, "run": "r1", "t": 1}}
     (tmp_path / "rates.json").write_text(json.dumps({"v": 1, "rates": {"cpu/smollm2-135m": entry}}))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eagle3.rows import append_row, read_rows, read_whole_rows
+from eagle3.rows import append_row, read_rows, read_rows_past_torn, read_whole_rows
 
 
 def test_a_row_that_finds_no_room_leaves_the_rows_before_it_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,3 +35,11 @@ def test_a_torn_end_is_cut_off_and_the_next_row_stands_alone(tmp_path: Path) -> 
     assert read_whole_rows(file) == [{"n": 1}]
     append_row(file, {"n": 2})
     assert read_rows(file) == [{"n": 1}, {"n": 2}]
+
+
+def test_half_a_line_within_a_journal_costs_that_line_alone(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    assert read_rows_past_torn(file) == []
+    file.write_bytes(b'{"n":1}\n{"n":\n[2]\n\xff\n{"n":3}\n{"n"')
+    assert read_rows_past_torn(file) == [{"n": 1}, {"n": 3}]
+    assert file.read_bytes().endswith(b'{"n"')

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from eagle3.core import presets
 from eagle3.core.launching import launch_request
@@ -105,6 +106,52 @@ def test_a_value_out_of_range_is_refused_with_its_field_and_what_was_given(field
     text = refusal(**{field: value})
     assert text.startswith(f"{field}: ")
     assert repr(value) in text
+
+
+def bounded_fields() -> Iterator[tuple[str, float, str, str]]:
+    """Every number of the spec beyond each of its bounds: field, value, the bound as it is told, unit."""
+
+    def of(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, float, str, str]]:
+        for name, info in model.model_fields.items():
+            kind = info.annotation
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from of(kind, f"{prefix}{name}.")
+            extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+            for part in info.metadata if kind in (int, float) else ():
+                for sign, beyond in (("ge", -1), ("gt", 0), ("le", 1), ("lt", 0)):
+                    bound = getattr(part, sign, None)
+                    if bound is not None:
+                        yield f"{prefix}{name}", bound + beyond, f"{bound}", str(extra.get("unit", ""))
+
+    return of(RunSpec, "")
+
+
+@pytest.mark.parametrize(("name", "value", "bound", "unit"), bounded_fields())
+def test_each_number_out_of_range_is_refused_with_its_field_its_bound_and_its_unit(
+    name: str, value: float, bound: str, unit: str
+) -> None:
+    text = refusal(**{name: value})
+    assert text.startswith(f"{name}: Input should be ")
+    said, _, got = text.partition(" (got ")
+    assert float(said.split()[-1]) == float(bound)
+    assert got.startswith(f"{value!r}, in {unit})" if unit else f"{value!r})")
+
+
+def test_no_number_but_a_seed_is_without_a_bound_and_none_is_infinite() -> None:
+    def numbers(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, info in model.model_fields.items():
+            if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+                yield from numbers(info.annotation, f"{prefix}{name}.")
+            elif info.annotation in (int, float):
+                yield f"{prefix}{name}", info.annotation
+
+    bounded = {name for name, *_ in bounded_fields()}
+    every = dict(numbers(RunSpec, ""))
+    assert every.keys() - bounded == {"data.seed", "train.seed"}
+    for name, kind in every.items():
+        if kind is float:
+            for value in (float("inf"), float("nan")):
+                assert refusal(**{name: value}).startswith(f"{name}: Input should be ")
 
 
 def test_several_wrong_fields_are_counted() -> None:

@@ -16,7 +16,7 @@ class Section(BaseModel):
     """A part of the spec: unknown keys are refused, so that a typing error never becomes a default."""
 
     # validate_default: else a float field's default 30 is an int until it is read back, and the hash differs.
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True, allow_inf_nan=False)
 
 
 def field(default: Any, description: str, unit: str = "", **limits: Any) -> Any:

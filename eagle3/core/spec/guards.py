@@ -26,7 +26,7 @@ class Guards(Section):
     flat_loss_steps: Annotated[int, Field(ge=4)] = field(
         1000, "steps whose two halves are compared; armed after as many", "steps"
     )
-    flat_loss_share: float = field(0.002, "fall from the first half to the second under this is flat", "share")
+    flat_loss_share: Share = field(0.002, "fall from the first half to the second under this is flat", "share")
     first_position: Response = field("warn", f"a first position that stays wrong: {_HOW}")
     first_position_below: Share = field(0.02, "accuracy of the first position under this", "probability")
     first_position_tokens: PositiveInt = field(200_000, "tokens trained on before it is judged", "tokens")

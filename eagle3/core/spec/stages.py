@@ -68,7 +68,7 @@ class Train(Section):
 
     kind: Literal["eagle3", "peagle", "dflash", "dspark"] = field("eagle3", "kind of draft; all but eagle3 are experimental")
     max_steps: PositiveInt = field(180, "optimizer steps; epochs follow from it", "steps")
-    ttt_steps: PositiveInt = field(3, "training-time-test steps: positions trained ahead", "positions")
+    ttt_steps: Annotated[int, Field(ge=1, le=32)] = field(3, "training-time-test steps: positions trained ahead", "positions")
     pack_tokens: PositiveInt = field(512, "tokens in one packed sequence", "tokens")
     ranks: Annotated[int, Field(ge=0, le=64)] = field(
         0, "processes that train together; 0: one for each GPU of devices.train, or one", "processes"
@@ -77,7 +77,7 @@ class Train(Section):
         0, "packs of one optimizer step, shared out evenly among the ranks; 0: one for each rank", "packs"
     )
     parallel: Literal["ddp", "fsdp"] = field("ddp", "several ranks each hold the whole draft (ddp) or a part of it (fsdp)")
-    learning_rate: Annotated[float, Field(gt=0)] = field(1e-3, "peak learning rate")
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = field(1e-3, "peak learning rate")
     warmup_steps: Count = field(10, "steps until the learning rate is at its peak", "steps")
     optimizer: Literal["adamw", "muon"] = field("adamw", "optimizer; Muon is very slow on a CPU")
     dtype: Literal["float32", "bfloat16"] = field("float32", "precision of the forward and backward pass")
@@ -105,10 +105,10 @@ class Evaluate(Section):
     )
     ngram: bool = field(False, "also measure n-gram speculation, which needs no draft; one more start of the server")
     max_new_tokens: PositiveInt = field(96, "longest answer", "tokens")
-    num_speculative_tokens: PositiveInt = field(3, "tokens that the draft proposes at a time", "tokens")
+    num_speculative_tokens: Annotated[int, Field(ge=1, le=32)] = field(3, "tokens that the draft proposes at a time", "tokens")
     lossless_prompts: PositiveInt = field(4, "prompts whose answers are compared with and without the draft", "prompts")
     min_drafts: PositiveInt = field(200, "fewer drafts than this: the verdict is 'insufficient evidence'", "drafts")
-    broken_below: float = field(
+    broken_below: Annotated[float, Field(ge=0, le=1)] = field(
         0.10, "served position-0 acceptance under this means broken (layer ids, vocabulary, norms)", "probability"
     )
 

@@ -291,6 +291,18 @@ def test_answers_that_all_lie_beyond_the_pack_are_refused_and_not_trained_past(
         train.run(ctx)
 
 
+@pytest.mark.parametrize("name", ["untrained/model.safetensors", "untrained/config.json", "floor.json"])
+def test_an_untrained_draft_that_is_cut_short_is_made_again_as_it_was(toy_run: Callable[..., StageContext], name: str) -> None:
+    ctx = toy_run(max_steps=4)
+    figures = train.run(ctx)
+    left = {path: path.read_bytes() for path in (ctx.run_dir / "train").glob("untrained/*")}
+    path = ctx.run_dir / "train" / name
+    path.write_bytes(path.read_bytes()[:-9])
+    again = train.run(ctx)
+    assert again["resumed_from"] == 4 and again["untrained"] == figures["untrained"]
+    assert {path: path.read_bytes() for path in left} == left
+
+
 def forked(parent: StageContext, child: StageContext, step: int, *changed: str) -> None:
     """Give the run ``child`` the parent's data and its checkpoint, as a fork does."""
     for name in ("data", "states", "vocabulary", f"train/checkpoints/step-{step}", "train/untrained"):

@@ -69,7 +69,11 @@ def config(facts: Facts, context: Context) -> Iterator[Finding]:
     target = context.spec.target
     wrong = [
         f"{field} is {said.get(field)} and the spec says {getattr(target, field)}"
-        for field in ("hidden_size", "num_hidden_layers")
+        for field in (
+            "hidden_size",
+            "num_hidden_layers",
+            *(["vocab_size"] if target.vocab_size and said.get("vocab_size") else []),
+        )
         if said.get(field) != getattr(target, field)
     ]
     if wrong:
