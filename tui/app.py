@@ -6,6 +6,7 @@ Nothing here waits for the wire, and the first picture is drawn before anything 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -19,18 +20,14 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
-from tui import messages, plan
+from tui import messages
 from tui.alerting import Alert, of_link
 from tui.calling import Caller
 from tui.catalog import Catalog
-from tui.checking import Checking
-from tui.comparing import Compared
 from tui.fleet import NOT_KEPT, Member, Place
 from tui.formats import count_label, one_line
 from tui.keymap import KEYS, key_of
-from tui.launching import Launching
 from tui.login import login_questions
-from tui.mending import Mending
 from tui.news import News
 from tui.ports import Connect
 from tui.screens.base import ConsoleScreen, bindings_of
@@ -42,6 +39,7 @@ from tui.state import Console
 from tui.taping import Taping
 from tui.terminal import TerminalApp
 from tui.themes.palette import PALETTES
+from tui.tidying import Tidy
 
 LATER = {
     "readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen",
@@ -49,6 +47,7 @@ LATER = {
 }  # fmt: skip
 """Screens imported when they are first opened: the plots alone cost a third of a second."""
 
+DEFAULT_WORKSPACE = "~/eagle3"
 CALM_TICK_S = 5.0
 """Seconds between two looks at the clock with reduced motion: ages then change so often."""
 FRESH_S = 0.6
@@ -80,7 +79,7 @@ class ConsoleApp(News, Taping, TerminalApp):
         catalog: Catalog | None = None,
         poll_s: float = 5.0,
         run_id: str = "",
-        preload: Callable[[], object] | None = None,
+        preload: Sequence[Callable[[], object]] = (),
         terminal_is_there: Callable[[], bool] = lambda: True,
         settings: Settings | None = None,
         problem: str = "",
@@ -97,8 +96,9 @@ class ConsoleApp(News, Taping, TerminalApp):
         self.first_run = run_id
         self._terminal_is_there = terminal_is_there
         self._presented = 0.0
+        self._tidy = Tidy(time.monotonic())
         self._poll_s, self._actor, self._preload = poll_s, actor, preload
-        self._workspace, self.helper_python = workspace, worker_python
+        self.workspace, self.helper_python = workspace, worker_python
         self._dial, self._hosts = dial, hosts
         self._record_to, self.replay_of, self._speed = record_to, replay_of, speed
         self._ask = login_questions(self)
@@ -118,7 +118,7 @@ class ConsoleApp(News, Taping, TerminalApp):
 
         session = Session(
             place.connect, post=post, ask=self._ask, clock=self.clock, poll_s=self._poll_s, actor=self._actor,
-            preload=self._preload, workspace=self._workspace or plan.DEFAULT_WORKSPACE,
+            preload=self._preload, workspace=self.workspace or DEFAULT_WORKSPACE,
             read_only=self.settings.read_only or bool(self.replay_of),
         )  # fmt: skip
         if self.replay_of:
@@ -128,8 +128,7 @@ class ConsoleApp(News, Taping, TerminalApp):
             tell=lambda text: self.tell(text, "warning"),
         )  # fmt: skip
         self.members[name] = member = Member(
-            name, Console(name, poll_s=self._poll_s), session, caller,
-            plan.first_choices(self._workspace, self.helper_python), Checking(self), Launching(self), Mending(self),
+            name, Console(name, poll_s=self._poll_s), session, caller, self,
         )  # fmt: skip
         return member
 
@@ -169,6 +168,11 @@ class ConsoleApp(News, Taping, TerminalApp):
                     self.catalog.look(member.name, member.session.workspace, member.console.probe.at)
             self.catalog.close()
 
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.InputEvent):
+            self._tidy.key(time.monotonic())
+        await super().on_event(event)
+
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """With reduced motion no cursor blinks."""
         if self.settings.reduced_motion and isinstance(event.widget, (Input, TextArea)):
@@ -180,6 +184,8 @@ class ConsoleApp(News, Taping, TerminalApp):
             self.exit(return_code=1)
             return
         self.fit_the_terminal()
+        if self._tidy.due(time.monotonic()):
+            gc.collect()
         for member in self.members.values():
             link = member.console.link
             if link.status == "up":
@@ -385,6 +391,8 @@ class ConsoleApp(News, Taping, TerminalApp):
 
     def compare(self, run_ids: Sequence[str]) -> None:
         """Lay these runs side by side."""
+        from tui.comparing import Compared
+
         self.compared = Compared(tuple(run_ids))
         self.session.collect(run_ids)
         self.action_go("compare")

@@ -6,18 +6,35 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import cast
 
-from eagle3.core.records import MetricRow, Probe
-from eagle3.core.spec import RunSpec
+from eagle3.core.records import MetricRow, Probe, RunSummary
 from remote.ask import Ask
 from tui.ports import Connect, ContainerPort, OnLink
+from tui.tidying import keep_loaded
+
+FIRST = ("remote.connection", "tui.plan")
+REST = (
+    "tui.screens.run", "tui.launching", "tui.checking", "tui.mending", "tui.comparing", "tui.screens.runs", "tui.screens.logs",
+    "tui.screens.help", "tui.screens.launch", "tui.screens.readiness", "tui.screens.notes", "eagle3.core.readiness.judge",
+)  # fmt: skip
 
 
 def preload() -> None:
     """Load what the first connection and its answer need; to be called in a thread while the screen is drawn."""
-    import_module("remote.connection")
-    import_module("eagle3.core.readiness.judge")
-    for model in (Probe, MetricRow, RunSpec):
+    keep_loaded()
+    for name in FIRST:
+        import_module(name)
+    for model in (Probe, RunSummary, MetricRow):
         model.model_rebuild()
+
+
+def preload_rest() -> None:
+    """Load what the operator's first keys need, the plots foremost; to be called in a thread once the first answer is there."""
+    for name in REST:
+        import_module(name)
+    from eagle3.core.spec import RunSpec
+
+    RunSpec.model_rebuild()
+    keep_loaded()
 
 
 def connector(host: str, *, local: bool, python: str | None = None) -> Connect:

@@ -11,21 +11,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from tui import messages, plan
+from tui import messages
 from tui.calling import Caller
-from tui.checking import Checking
-from tui.comparing import Compared
-from tui.launching import Launching
-from tui.mending import Mending
 from tui.ports import Connect
 from tui.screens.base import ConsoleScreen
 from tui.session import Session
 from tui.state import Console
 from tui.widgets.titlebar import link_words
+
+if TYPE_CHECKING:
+    from tui import plan
+    from tui.app import ConsoleApp
+    from tui.checking import Checking
+    from tui.comparing import Compared
+    from tui.launching import Launching
+    from tui.mending import Mending
 
 BEHIND_POLLS = 6
 """A host that is not in front is asked this many times less often: many hosts cost little more than one."""
@@ -46,22 +51,51 @@ class Place:
 class Member:
     """One host: its link, what is known of it, and what the operator asked of it. ``machine_chosen``: the operator chose
     the machine's preset, so a probe no longer does. ``looked_at``: when somebody last looked at this workspace from
-    here; None once it is told what happened since. ``waiting``: dialogs that came while another host was in front."""
+    here; None once it is told what happened since. ``waiting``: dialogs that came while another host was in front.
+
+    What is asked of a host is made when it is first needed, with its modules: they bring the whole spec along, a fifth of
+    the time to the first picture."""
 
     name: str
     console: Console
     session: Session
     caller: Caller
-    choices: plan.Choices
-    checking: Checking
-    launching: Launching
-    mending: Mending
-    compared: Compared = field(default_factory=Compared)
+    app: ConsoleApp
     machine_chosen: bool = False
     looked_at: float | None = None
     kept: tuple[float, int, str] = NOT_KEPT
     """Of the open run's picture that the catalogue has: as of when, of which version of the rows, in which state."""
     waiting: list[tuple[Screen[Any], Callable[[Any], None] | None]] = field(default_factory=list)
+
+    @cached_property
+    def choices(self) -> plan.Choices:
+        from tui import plan
+
+        return plan.first_choices(self.app.workspace, self.app.helper_python)
+
+    @cached_property
+    def checking(self) -> Checking:
+        from tui.checking import Checking
+
+        return Checking(self.app)
+
+    @cached_property
+    def launching(self) -> Launching:
+        from tui.launching import Launching
+
+        return Launching(self.app)
+
+    @cached_property
+    def mending(self) -> Mending:
+        from tui.mending import Mending
+
+        return Mending(self.app)
+
+    @cached_property
+    def compared(self) -> Compared:
+        from tui.comparing import Compared
+
+        return Compared()
 
 
 _acting: ContextVar[Member | None] = ContextVar("acting", default=None)

@@ -53,7 +53,7 @@ def open_console(
     # After the keys are settled: the bindings of the screens come from the one table.
     from tui import catalog
     from tui.app import ConsoleApp
-    from tui.connect import connector, preload
+    from tui.connect import connector, preload, preload_rest
     from tui.fleet import Place
 
     kept = catalog.Catalog(catalog.default_path())
@@ -75,7 +75,7 @@ def open_console(
         worker_python=python or "",  # in the spec, or a report about another interpreter would be taken for this one's
         actor=getpass.getuser(),
         catalog=kept,
-        preload=preload,
+        preload=(preload, preload_rest),
         run_id=run_id,
         terminal_is_there=sys.stdin.isatty,
         poll_s=settings.poll_s,

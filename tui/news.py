@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from tui import messages, plan
+from tui import messages
 from tui.alerting import Alert, happened_words, of_disks, of_runs, since_words
 from tui.catalog import Catalog
 from tui.fleet import Member
@@ -53,6 +53,8 @@ class News(ReadinessNews):
         self.console_state.take_probe(message.probe, message.at)
         self.console_state.workspace = self.session.workspace
         if not self.here.machine_chosen:
+            from tui import plan  # loaded by now, where there was somebody to preload it
+
             self.choices = plan.for_machine(self.choices, message.probe)
         if self.catalog is not None:
             self.catalog.save(self.console_state.host, self.session.workspace, message.probe.runs, message.at)

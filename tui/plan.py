@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
+from functools import cache
 from typing import Any
 
 from eagle3.core import presets
@@ -19,7 +20,6 @@ from eagle3.core.spec import RunSpec
 from tui.fields import every, written
 from tui.run_secrets import SecretError, names_of
 
-DEFAULT_WORKSPACE = "~/eagle3"
 DEFAULT_TARGET = "smollm2-135m"
 SIZES = ("smoke", "pilot", "full")
 CHOSEN = ("size", "target", "machine", "secrets")
@@ -72,11 +72,12 @@ def for_machine(choices: Choices, probe: Probe | None) -> Choices:
 
 def for_gpus(choices: Choices, names: Sequence[str]) -> Choices:
     """The choices with the machine preset that fits a host with GPUs of these names, or without any."""
-    return replace(choices, machine=_machine("gpu" if names else "cpu", names) or choices.machine)
+    return replace(choices, machine=_machine("gpu" if names else "cpu", tuple(names)) or choices.machine)
 
 
-def _machine(kind: str, gpu_names: Sequence[str] = ()) -> str:
-    """The machine preset of a kind whose GPUs have the names seen; where none has, the first one of the kind."""
+@cache
+def _machine(kind: str, gpu_names: tuple[str, ...] = ()) -> str:
+    """The machine preset of a kind whose GPUs have the names seen; where none has, the first of the kind. Every probe asks."""
     fitting = {name: presets.load("machine", name) for name in presets.names("machine")}
     fitting = {name: table for name, table in fitting.items() if table.get("kind") == kind}
     named = [

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from eagle3.core.lineage import ForkPlan
 from eagle3.core.records import (
     Event,
     Forkable,
@@ -23,8 +22,11 @@ from eagle3.core.records import (
     Services,
     Since,
 )
-from eagle3.core.spec import RunSpec
 from remote.ask import Ask
+
+if TYPE_CHECKING:
+    from eagle3.core.lineage import ForkPlan
+    from eagle3.core.spec import RunSpec
 
 
 class LinkView(Protocol):

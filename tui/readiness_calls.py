@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from eagle3.core.readiness.report import Action
-from eagle3.core.readiness.wants import wants
-from eagle3.core.spec import RunSpec
 from remote.errors import ContainerError, LinkError
 from tui import messages
 from tui.formats import one_line
 from tui.ports import ContainerPort, ToldView
+
+if TYPE_CHECKING:
+    from eagle3.core.readiness.report import Action
+    from eagle3.core.spec import RunSpec
 
 
 def sentence(error: LinkError | ContainerError) -> str:
@@ -65,6 +66,8 @@ class ReadinessCalls:
         problem = "the check was given up."
         try:
             container = await self._ready()
+            from eagle3.core.readiness.wants import wants  # with the whole spec: not before the first picture
+
             facts = await container.facts(wants(spec, spec.workspace), sections or None)
             self._post(messages.FactsArrived(spec.hash, facts, self._clock()))
             problem = ""
@@ -75,6 +78,8 @@ class ReadinessCalls:
             self._post(messages.CheckEnded(spec.hash, problem))
 
     async def _deep_check(self, spec: RunSpec, sections: Sequence[str], check_id: str) -> None:
+        from eagle3.core.readiness.wants import wants
+
         asked = wants(spec, spec.workspace) | ({"sections": list(sections)} if sections else {})
         problem = "the deep check was given up."
         try:

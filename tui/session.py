@@ -11,22 +11,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from textual.message import Message
 
 from eagle3.core.records import LogFile, LogPage, LogSearch
-from eagle3.core.spec import RunSpec
 from remote.ask import Ask, SecretQuestion
 from remote.errors import ContainerError, LinkError, NoPython
 from tui import messages
-from tui.forking import Fork
 from tui.formats import one_line
 from tui.ports import Connect, ContainerPort, LinkView, StopMode
 from tui.readiness_calls import ReadinessCalls, sentence
 from tui.reading import LogAsk
 from tui.run_secrets import SecretError, started_with, values_of
 from tui.state import LinkState, RunView
+
+if TYPE_CHECKING:
+    from eagle3.core.spec import RunSpec
+    from tui.forking import Fork
 
 FOLLOW_S = 1.0
 """Seconds between two reads of the open run."""
@@ -39,8 +41,9 @@ CLOSE_LIMIT_S = 4.0
 
 
 class Session(ReadinessCalls):
-    """``post`` takes messages (the app's ``post_message``); ``clock`` gives this machine's Unix seconds; ``preload`` loads
-    what ``connect`` needs, in a thread, so that the first seconds of the console stay alive."""
+    """``post`` takes messages (the app's ``post_message``); ``clock`` gives this machine's Unix seconds; ``preload`` loads, in
+    a thread so that the first seconds of the console stay alive, first what ``connect`` needs, and after the first answer
+    what the operator's keys will need."""
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class Session(ReadinessCalls):
         workspace: str,
         poll_s: float = 5.0,
         actor: str = "",
-        preload: Callable[[], object] | None = None,
+        preload: Sequence[Callable[[], object]] = (),
         read_only: bool = False,
     ) -> None:
         self._connect, self._post, self._ask, self._clock = connect, post, ask, clock
@@ -242,8 +245,8 @@ class Session(ReadinessCalls):
 
     async def _run(self) -> None:
         self._post(messages.LinkChanged(LinkState("connecting", self._clock())))
-        if self._preload is not None:
-            await asyncio.to_thread(self._preload)
+        for load in self._preload[:1]:
+            await asyncio.to_thread(load)
         await self._drop()
         try:
             self._container = self._connect(self._link_changed, self._ask, self.workspace)
@@ -258,9 +261,12 @@ class Session(ReadinessCalls):
                 self._post(messages.BareProbeArrived(error.probe, self._clock()))
             self._post(messages.ProbeFailed(sentence(error)))
         self._opened.set()
+        loads = list(self._preload[1:])
         while True:
             await self._go.wait()
             await self._probe(self._container)
+            while loads:
+                await asyncio.to_thread(loads.pop(0))
             await self._until_probe_due()
 
     async def _until_probe_due(self) -> None:
@@ -440,6 +446,8 @@ class Session(ReadinessCalls):
                 return
 
     async def _resume(self, run_id: str) -> None:
+        from eagle3.core.spec import RunSpec  # not before the first picture
+
         container = await self._ready()
         what = f"Resuming {run_id}"
         try:

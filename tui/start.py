@@ -4,6 +4,8 @@ of the command line: that takes a fifth of the time to the first picture. Everyt
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from collections.abc import Sequence
 
@@ -31,6 +33,10 @@ def main() -> None:
 
         parse()
         return
+    # Nothing that is loaded until the first picture is garbage; `tui.tidying` switches collecting on again.
+    gc.disable()
+    # Nobody's validation has plugins here, and to look for them reads the metadata of every package that is installed.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from tui.launchpad import open_console
 
     sys.exit(open_console([host] if host else [], local=not host, workspace="~/eagle3", python=None))

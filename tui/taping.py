@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
@@ -14,7 +14,9 @@ from eagle3.core.records import Probe
 from tui import messages
 from tui.fleet import Fleet
 from tui.formats import bytes_label
-from tui.recording import Recorder
+
+if TYPE_CHECKING:
+    from tui.recording import Recorder
 
 SECRET_NAMES = ("TOKEN", "SECRET", "PASSWORD", "API_KEY")
 """Ends of names of variables whose values are secrets."""
@@ -54,6 +56,8 @@ class Taping(Fleet):
 
     def begin_recording(self, path: Path) -> None:
         """Record into ``path`` from now on, beginning with how things stand."""
+        from tui.recording import Recorder  # with half of the link: not before the first picture
+
         try:
             self.recorder = Recorder(path, self.clock, list(self.members), self.front.console.poll_s, self._secrets)
         except OSError as error:

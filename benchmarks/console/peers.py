@@ -19,7 +19,7 @@ from benchmarks.options import Options
 ROOT = Path(__file__).parents[2]
 PINS = ROOT / "requirements" / "peers.txt"
 WRITER = Path(__file__).with_name("wandb_writer.py")
-WINDOW_S = 60.0
+WINDOW_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _one(peer: Peer, options: Options) -> Figures:
         time.sleep(5.0)
         share, drawn = terminal.watched(5.0 if options.quick else WINDOW_S)
         memory, waits = terminal.memory_mb(), []
-        for _ in range(options.rounds(20)):
+        for _ in range(options.rounds(15)):
             waits.append(terminal.pressed(peer.help_key, peer.help, limit_s=5.0) * 1000)
             time.sleep(0.5)
             terminal.send(peer.back)

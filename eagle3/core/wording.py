@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from eagle3.core.records import LIVE_STATES, Progress, Result, RunSummary
-from eagle3.core.spec import STAGES
+from eagle3.core.stage_order import STAGES
 
 UNKNOWN = "–"
 """Stands where there is no figure."""

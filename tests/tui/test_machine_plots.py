@@ -10,7 +10,7 @@ from tests.tui.support.folders import NOW, write_run
 from tui.history import TRAIL_KEPT, History, Trail
 from tui.plotting.figures import FIGURES, marks_of
 from tui.plotting.machine import MACHINE_FIGURES
-from tui.plotting.series import Metrics
+from tui.plotting.rows import Metrics
 from tui.widgets.log import RunLog
 from tui.widgets.plot import MetricPlot
 

@@ -9,6 +9,7 @@ from tests.tui.support.container import FakeContainer
 from tests.tui.support.driving import seen, until, until_seen
 from tests.tui.support.folders import NOW, event, lines, metric, write_run
 from tui.plotting.figures import FIGURES, marks_of, reading
+from tui.plotting.machine import MACHINE_FIGURES
 from tui.plotting.rows import Metrics
 from tui.widgets.plot import MetricPlot
 
@@ -45,9 +46,10 @@ async def test_every_figure_axis_scale_and_smoothing_is_drawn(container: FakeCon
     )
     async with make_app(run_id="run-a").run_test(size=(120, 40)) as pilot:
         await until_seen(pilot, "● running", "Loss")
-        for name in list(FIGURES)[2:] + list(FIGURES)[:2]:
+        titles = [figure.title for figure in FIGURES.values()] + [machine.figure.title for machine in MACHINE_FIGURES.values()]
+        for title in titles[2:] + titles[:2]:
             await pilot.press("m")
-            await until_seen(pilot, FIGURES[name].title if name != "loss" else "Loss")
+            await until_seen(pilot, title)
         loss = pilot.app.screen.query_one("#loss", MetricPlot)
         for key, words in (("l", "log"), ("o", "smooth 0.6"), ("k", "clipped"), ("t", ""), ("b", "")):
             before = loss.builds
@@ -61,7 +63,7 @@ async def test_every_figure_axis_scale_and_smoothing_is_drawn(container: FakeCon
 async def test_a_logarithm_of_nothing_positive_is_refused_in_words(container: FakeContainer, make_app: MakeApp) -> None:
     run = write_run(container.root, "run-a", steps=2)
     (run / "metrics.jsonl").write_text("")
-    lines(run / "metrics.jsonl", [metric(step, loss=0.0) for step in range(1, 9)])
+    lines(run / "metrics.jsonl", [metric(step, loss=0.0, acc_pos=[0.0, 0.0]) for step in range(1, 9)])
     async with make_app(run_id="run-a").run_test(size=(80, 24), notifications=True) as pilot:
         await until_seen(pilot, "● running", "Loss ━0.00")
         await pilot.press("l")

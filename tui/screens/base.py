@@ -9,10 +9,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import Screen
-from textual.widgets import Footer
 
 from tui.keymap import key_label, key_of, keys_of
 from tui.state import Console
+from tui.widgets.keys_line import KeysLine
 from tui.widgets.titlebar import TitleBar
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class ConsoleScreen(Screen[None]):
         yield TitleBar(self.HERE)
         with Vertical(classes="body"):
             yield from self.body()
-        yield Footer(show_command_palette=False)
+        yield KeysLine(show_command_palette=False)
 
     # Textual calls the on_… methods of a screen and of its base each by itself: a subclass's must not call this one.
     def on_mount(self) -> None:

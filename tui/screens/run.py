@@ -149,10 +149,10 @@ class RunScreen(PlotScreen):
         machine = MACHINE_FIGURES.get(self._other)
         if machine is not None:
             drawn = partial(machine.lines, history, metrics, look.axis)
-            other.show((version, history.watched), machine.figure, drawn, look, marks, machine.nothing, loss.everything)
+            other.show((version, history.watched), machine.figure, drawn, look, marks, machine.nothing, loss.everything, loss)
         else:
             figure = FIGURES[self._other]
-            other.show(version, figure, partial(figure.lines, metrics, look.axis), look, marks, nothing)
+            other.show(version, figure, partial(figure.lines, metrics, look.axis), look, marks, nothing, beside=loss)
         captions = {"loss": loss_title(view, roomy), "acceptance": acceptance_title(view, room)}
         lengths = length_words(view, room) if self._other in {"acceptance", "length"} else ""
         if machine is not None and (since := machine.since(history)) is not None:

@@ -28,6 +28,8 @@ from tui.themes.palette import BACKGROUND, FAINT, MUTED, TEXT
 _SGR = re.compile(r"\x1b\[([\d;]*)m")
 REDRAW_S = 3.0
 """Seconds between two rebuilds while data keeps coming."""
+TURN_S = 0.5
+"""Within this, two rebuilds would be of one turn; the next turn is a second later."""
 
 
 def rgb(colour: str) -> tuple[int, int, int]:
@@ -113,10 +115,12 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         marks: Callable[[], Sequence[Mark]] = tuple,
         nothing: str = "no points yet",
         span: Range | None = None,
+        beside: MetricPlot | None = None,
     ) -> None:
         """Draw ``lines()`` as ``view`` says, where ``version`` differs from what is drawn, it is time (a new view is shown at
         once), and the plot is on screen. ``nothing`` is said where there is no point; ``span`` is the whole
-        axis, where that is not these lines' own."""
+        axis, where that is not these lines' own. Where the plot ``beside`` was just built anew, this one waits for the next turn:
+        two at once hold up the keys for twice as long."""
         self._span = span
         if nothing != self._nothing:
             self._nothing, self._kept = nothing, None
@@ -126,6 +130,8 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         looked_at = (figure, view)
         same_look = looked_at == (self._figure, self._view)
         if not on_screen or (same_look and (version == self._version or 0 <= now - self._drawn_at < REDRAW_S)):
+            return
+        if same_look and beside is not None and math.isfinite(self._drawn_at) and 0 <= now - beside._drawn_at < TURN_S:
             return
         if version != self._version or figure is not self._figure or view.axis != self._view.axis:
             self._lines, self._marks = tuple(lines()), tuple(marks())

@@ -21,6 +21,7 @@ from eagle3.core.spec.machine import Devices, Hardware, Server
 from eagle3.core.spec.service import Service
 from eagle3.core.spec.stages import Data, Evaluate, Extract, Regenerate, Train, Vocabulary
 from eagle3.core.spec.target import MODEL_FIELDS, DraftShape, Target
+from eagle3.core.stage_order import STAGES
 
 __all__ = [
     "MODEL_FIELDS",
@@ -43,9 +44,6 @@ __all__ = [
     "Vocabulary",
     "hash_of",
 ]
-
-STAGES = ("prepare", "regenerate", "extract", "vocabulary", "train", "evaluate", "export")
-"""The stages of a run, in order."""
 
 
 class RunSpec(Section):
