@@ -26,27 +26,14 @@ NOT_SAID = {
 }  # fmt: skip
 """Fields that the model card does not tell."""
 
-LATER = (
-    "engine", "server.silent_timeout_s", "server.restarts", "server.backoff_s", "server.url", "server.extract_url",
-    "server.latency_factor",
-)  # fmt: skip
-"""Fields that older runs lack: left out while they have their default, so that a finished run's card is not written again."""
-
 _CARRIED = ("*.safetensors", "*.safetensors.index.json")
 
 
 def spec_part(spec: RunSpec) -> dict[str, Any]:
-    """What makes the stage run again when it changes: all that the model card says."""
-    said = spec.model_dump(exclude=NOT_SAID)
-    for name in LATER:
-        *parents, last = name.split(".")
-        part: Any = spec
-        told = said
-        for parent in parents:
-            part, told = getattr(part, parent), told[parent]
-        if getattr(part, last) == type(part).model_fields[last].default:
-            del told[last]
-    return {"spec": said}
+    """What makes the stage run again when it changes: all that the model card says. A field at its default is left out: older
+    runs lack the newer ones, and a finished run's card is not written again for them. A default that changes shows all the
+    same, since a run's spec holds every value."""
+    return {"spec": spec.model_dump(exclude=NOT_SAID, exclude_defaults=True)}
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
