@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.control import Control
 from rich.segment import Segment
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+from textual.geometry import Size
 from textual.strip import Strip
 
 
@@ -23,14 +24,17 @@ class Painted:
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[tuple[int, ...], dict[int, Strip]]] = {}
+        self.whole: tuple[object, Size] | None = None
+        """What was painted whole last: of which screen, and in which size. Textual drops an update of a screen that has just
+        given way, and with it may go the only whole picture in a new size."""
 
-    def reduced(self, update: object) -> object:
+    def reduced(self, update: object, screen: object = None) -> object:
         """The update that has the same effect with fewer bytes. It is worked out when it is written, since an update may be
         dropped before that."""
         if type(update) is ChopsUpdate:
             return _Part(self, update)
         if type(update) is LayoutUpdate:
-            return _Whole(self, update)
+            return _Whole(self, update, screen)
         if update is not None:
             self._rows.clear()
         return update
@@ -82,12 +86,13 @@ class _Part(CompositorUpdate):
 
 
 class _Whole(CompositorUpdate):
-    def __init__(self, painted: Painted, update: LayoutUpdate) -> None:
-        self._painted, self._update = painted, update
+    def __init__(self, painted: Painted, update: LayoutUpdate, screen: object) -> None:
+        self._painted, self._update, self._screen = painted, update, screen
 
     def render_segments(self, console: Console) -> str:
         self._painted.forget()
         region = self._update.region
+        self._painted.whole = self._screen, region.size
         rows = [[strip for strip in row if strip is not None] for row in self._update.strips]
         for y, row in enumerate(rows, region.y):
             places, x = [], region.x

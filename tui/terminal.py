@@ -45,20 +45,21 @@ class TerminalApp(App[None]):
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
         """Textual's way to the terminal: only what differs from what stands there goes on."""
-        super()._display(screen, self._on_terminal.reduced(renderable))  # type: ignore[arg-type]
+        super()._display(screen, self._on_terminal.reduced(renderable, screen))  # type: ignore[arg-type]
 
     def heed_suspension(self) -> None:
         """From now on paint everything again on coming back from ctrl-z: the shell has written there, and Textual itself
         paints nothing then where the size is still the same."""
 
-        def back(_: object) -> None:
-            self._on_terminal.forget()
-            self.screen.refresh()
+        self.app_resume_signal.subscribe(self, lambda _: self._paint_whole())
 
-        self.app_resume_signal.subscribe(self, back)
+    def _paint_whole(self) -> None:
+        self._on_terminal.forget()
+        self.screen.refresh()
 
     def fit_the_terminal(self) -> None:
-        """Where a change of size passed unheard (it can, while a screen gives way to another), hear of it now."""
+        """Where a change of size passed unheard, or its picture was dropped (both can be, while a screen gives way to another),
+        mend it now."""
         if self.is_headless:
             return
         size = Size(*shutil.get_terminal_size((self.size.width, self.size.height)))
@@ -66,6 +67,8 @@ class TerminalApp(App[None]):
             self.post_message(events.Resize(size, size))
         elif self.screen.size != size:
             self.screen.post_message(events.Resize(size, size))
+        elif self._on_terminal.whole != (self.screen, size):
+            self._paint_whole()
 
     def desktop_note(self, text: str) -> None:
         """By OSC 9, which terminals that know no such thing ignore; only while another window is in front."""

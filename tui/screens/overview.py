@@ -134,8 +134,10 @@ class OverviewScreen(RunsListScreen):
         probe = console.probe.value
         line = notice(console, now)
         app = self.console_app
-        if app.replay_of and (not line.plain or (console.link.status in ("connecting", "up") and console.probe.at is None)):
-            line = Text(f"{app.replay_of[0].upper()}{app.replay_of[1:]}. {app.ended_words}", ACCENT)
+        if app.replay_of:
+            played = Text(f"{app.replay_of[0].upper()}{app.replay_of[1:]}. {app.ended_words}", ACCENT)
+            awaited = console.link.status in ("connecting", "up") and console.probe.at is None
+            line = played if awaited or not line.plain else Text.assemble(played, "\n", line)
         elif not line.plain and probe is not None:
             others = also_here(probe, self.console_app.session.actor or getpass.getuser())
             room = self.size.width - 4 - (len(others) + 3 if others else 0)
