@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from remote.ask import Ask
 from remote.container import Container
 from remote.own_thread import OwnThread
@@ -27,6 +29,7 @@ def place(name: str, url: str, settings: Settings) -> Place:
     return Place(name, cast(Connect, connect))
 
 
+@pytest.mark.long
 async def test_a_host_that_falls_silent_takes_nothing_from_the_other(
     tmp_path: Path, seed: Callable[[Path], Path], quick: Quick, via: Callable[[int], str]
 ) -> None:

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from eagle3.runner import rundir
 from tests.shakedown.worker import as_interpreter
 
 
+@pytest.mark.long
 def test_the_console_starts_a_shakedown_tells_it_and_joins_it_again(tmp_path: Path) -> None:
     python = as_interpreter(tmp_path)
     words = ["shakedown", "--local", "--workspace", str(tmp_path / "ws"), "--id", "shakedown-far", "--json"]

@@ -41,6 +41,7 @@ def prefetch(workspace: Path, *more: str) -> Any:
     return CliRunner().invoke(cli.app, ["prefetch", "--environments", *places, *pip, *more])
 
 
+@pytest.mark.long
 def test_an_environment_is_previewed_built_with_its_progress_and_then_found(workspace: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("eagle3.targets.whole", lambda folder: folder)
     shown = json.loads(prefetch(workspace, "--dry-run", "--json").stdout)["environment"]
@@ -58,6 +59,7 @@ def test_an_environment_is_previewed_built_with_its_progress_and_then_found(work
     assert len(list(workspace.glob("checks/env-*"))) == 1, "and nothing was started"
 
 
+@pytest.mark.long
 def test_a_build_under_way_is_joined_and_one_that_fails_names_its_command_and_last_line(workspace: Path) -> None:
     args: dict[str, Any] = {"what": "worker", "tool": "pip", "python": sys.executable}
     plan = environments.planned(str(workspace), "cpu", args)
