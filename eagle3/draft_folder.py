@@ -61,6 +61,12 @@ def check(folder: Path) -> DraftFacts:
     )
 
 
+def digest(folder: Path) -> str:
+    """The SHA-256 of a draft's config and weights, as in ``DraftFacts``; of whatever is there, and whether vLLM would serve it
+    or not (a draft of the target's whole vocabulary carries no map)."""
+    return _digest([path for path in (folder / "config.json", *sorted(folder.glob("*.safetensors"))) if path.is_file()])
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The draft's ``config.json``. Raises StageError where it is missing, no JSON, or not a draft's."""
     path = folder / "config.json"

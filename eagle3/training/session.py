@@ -313,7 +313,7 @@ class Session:
             draft.save(self.trainer.draft, tensors, folder / "untrained", self._saved_dtype())
         found = self._evaluate(self._check_stop)
         if self.group.leads:
-            of = draft_folder.check(folder / "untrained").sha256
+            of = draft_folder.digest(folder / "untrained")
             rundir.write_json(folder / "floor.json", {"v": 1, "of": of} | found.figures())
         self.ctx.journal.metrics("train", 0, split="val", **found.figures())
         self.board.add("val", 0, found.figures())
@@ -323,10 +323,7 @@ class Session:
         """The figures that an attempt before left, where they and the draft that they are of are whole; else empty, and both are
         made again, from the same weights: no checkpoint has been loaded yet."""
         kept = rundir.read_object(folder / "floor.json")
-        try:
-            whole = kept.get("of") == draft_folder.check(folder / "untrained").sha256
-        except StageError:
-            whole = False
+        whole = kept.get("of") == draft_folder.digest(folder / "untrained")
         return {name: value for name, value in kept.items() if name not in ("v", "of")} if whole else {}
 
     def _saved_dtype(self) -> torch.dtype:
