@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from eagle3.core.records import Event, MetricRow, Result
+from tui.plotting.rows import number, spikes_kept
 
 MOST_BYTES = 96 << 10
 """Of one run's picture, packed."""
@@ -33,18 +34,7 @@ def thinned(rows: Sequence[MetricRow], most: int) -> list[MetricRow]:
     """At most about ``most`` rows of one stage and split, in the order of steps: of each stretch those of the smallest and the
     largest loss, and the first and the last of all."""
     rows = sorted(rows, key=lambda row: row.step)
-    if len(rows) <= most:
-        return rows
-    stretch = -(-2 * len(rows) // max(2, most - 2))
-    chosen = {0, len(rows) - 1}
-    for start in range(0, len(rows), stretch):
-        finite = [n for n in range(start, min(len(rows), start + stretch)) if rows[n].loss is not None]
-        chosen |= (
-            {min(finite, key=lambda n: rows[n].loss or 0.0), max(finite, key=lambda n: rows[n].loss or 0.0)}
-            if finite
-            else {start}
-        )
-    return [rows[n] for n in sorted(chosen)]
+    return [rows[place] for place in spikes_kept([number(row.loss) for row in rows], most)]
 
 
 def pack(rows: Iterable[MetricRow], events: Iterable[Event], result: Result | None) -> bytes:

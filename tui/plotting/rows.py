@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from eagle3.core.records import MetricRow
@@ -26,6 +26,19 @@ MANY = ("loss_pos", "acc_pos")
 def number(value: float | None) -> float:
     """The value, or NaN where it is missing or not finite."""
     return value if value is not None and math.isfinite(value) else math.nan
+
+
+def spikes_kept(values: Sequence[float], most: int) -> list[int]:
+    """About ``most`` places of a series: of each stretch those of the smallest and the largest value, and the first and the
+    last of all. NaN is no value."""
+    if len(values) <= most:
+        return list(range(len(values)))
+    stretch = -(-2 * len(values) // max(2, most - 2))
+    stay = {0, len(values) - 1}
+    for begin in range(0, len(values), stretch):
+        known = [k for k in range(begin, min(len(values), begin + stretch)) if not math.isnan(values[k])]
+        stay |= {min(known, key=values.__getitem__), max(known, key=values.__getitem__)} if known else {begin}
+    return sorted(stay)
 
 
 class Column:
@@ -114,14 +127,7 @@ class Column:
 
     def sampled(self, most: int) -> list[MetricRow]:
         """About ``most`` rows by step: of each stretch those of the smallest and the largest loss, and the first and last."""
-        stretch = -(-2 * len(self) // max(2, most - 2))
-        if stretch < 2 or len(self) <= most:
-            return list(self)
-        losses, stay = self._single["loss"], {0, len(self) - 1}
-        for begin in range(0, len(self), stretch):
-            known = [k for k in range(begin, min(len(self), begin + stretch)) if not math.isnan(losses[k])]
-            stay |= {min(known, key=losses.__getitem__), max(known, key=losses.__getitem__)} if known else {begin}
-        return [self.row(place) for place in sorted(stay)]
+        return [self.row(place) for place in spikes_kept(self._single["loss"], most)]
 
     def __iter__(self) -> Iterator[MetricRow]:
         return (self.row(place) for place in range(len(self)))
