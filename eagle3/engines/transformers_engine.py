@@ -6,15 +6,13 @@ input of decoder layer k, which is the output of layer k-1, so the hook for it s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from eagle3.rows import Row
 from eagle3.stages.context import StageError
-from eagle3.store import StateRow, StateStore
 
 
 class TransformersEngine:
@@ -67,13 +65,6 @@ def load(kind: Any, model_dir: Path, *, dtype: torch.dtype | str, device: str, t
         return found.to(device).eval()
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise StageError(f"transformers cannot load {model_dir} ({(str(error).splitlines() or ['no reason'])[0]}).") from error
-
-
-def extract(engine: TransformersEngine, samples: Iterable[Row], store: StateStore) -> list[StateRow]:
-    """Store the states of every sample, through the store's checks, and seal the manifest."""
-    rows = {sample["index"]: store.write(sample, engine.states(sample["input_ids"])) for sample in samples}
-    store.seal(rows)
-    return [rows[index] for index in sorted(rows)]
 
 
 def _decoder_layers(model: Any) -> Any:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from eagle3.engines.transformers_engine import TransformersEngine
-from eagle3.engines.transformers_engine import extract as extract_here
 from eagle3.rows import read_rows
 from eagle3.stages import extract, prepare, regenerate
 from eagle3.stages.context import StageContext
@@ -55,8 +54,9 @@ def test_vllm_and_transformers_agree_on_every_layer(done: tuple[StageContext, di
     layers = ctx.spec.target.captured_layers
     served = extract.open_store(ctx)
     here = StateStore(tmp_path, layers=layers, hidden_size=ctx.spec.target.hidden_size)
-    extract_here(TransformersEngine(TARGET, layers), samples, here)
+    engine = TransformersEngine(TARGET, layers)
     for sample in samples:
+        here.write(sample, engine.states(sample["input_ids"]))
         ours, theirs = served.load(sample["index"])["hidden_states"], here.load(sample["index"])["hidden_states"]
         largest = theirs.abs().amax(dim=(0, 2))
         difference = (ours - theirs).abs().amax(dim=(0, 2)) / largest
