@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
@@ -34,10 +35,13 @@ class RunActions:
         """Hold a run that works, let it go on, or have it save now: ``{"state","stage","already",…}``."""
         return (await self._asked("control", run_id, actor, action=action)).result
 
-    async def shakedown(self, spec: RunSpec, run_id: str, actor: str = "") -> dict[str, Any]:
+    async def shakedown(
+        self, spec: RunSpec, run_id: str, actor: str = "", *, secret_env: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         """Start the shakedown of a run as a job there, once for an id: ``{"check_id","already"}``. `Container.follow_job` tells
-        what it says, the report last."""
-        more = {"spec": spec.model_dump(mode="json", exclude_none=True), "python": self.python}
+        what it says, the report last. ``secret_env`` goes into the worker's environment, as with a launch."""
+        more: dict[str, Any] = {"spec": spec.model_dump(mode="json", exclude_none=True), "python": self.python}
+        more["secret_env"] = dict(secret_env or {})
         return (await self._asked("shakedown", run_id, actor, **more)).result
 
     async def dump(self, run_id: str, actor: str = "") -> dict[str, Any]:
