@@ -33,12 +33,13 @@ def workspace_disk(probe: Probe | None, workspace: str) -> Disk | None:
     return (named or probe.disks)[0]
 
 
-def free_words(probe: Probe | None, spec: RunSpec) -> str:
-    """What is free where the run would write, and whether that is enough with the floor that it keeps."""
+def free_words(probe: Probe | None, spec: RunSpec, taken: Sequence[str] = ()) -> str:
+    """What is free where the run would write, and whether that is enough with the floor that it keeps. ``taken``: the stages
+    that it takes over from another run."""
     disk = workspace_disk(probe, spec.workspace)
     if disk is None or disk.free_bytes is None:
         return "free space unknown"
-    low = disk.free_bytes - estimate(spec).peak_bytes < spec.disk_floor_bytes
+    low = disk.free_bytes - estimate(spec, taken=taken).peak_bytes < spec.disk_floor_bytes
     keeps = f"; the run keeps {bytes_label(spec.disk_floor_bytes)} free"
     return (
         f"{bytes_label(disk.free_bytes)} free on {disk.mount or disk.path}{keeps if low else ''}{' — not enough' if low else ''}"

@@ -42,9 +42,9 @@ class ReadinessCalls:
     async def _ready(self) -> ContainerPort:
         raise NotImplementedError
 
-    def check(self, spec: RunSpec, sections: Sequence[str] = ()) -> None:
-        """Gather the light facts for ``spec``, or only some sections of them."""
-        self._spawn(f"Checking {spec.hash}", self._check(spec, sections))
+    def check(self, spec: RunSpec, sections: Sequence[str] = (), taken: Sequence[str] = ()) -> None:
+        """Gather the light facts for ``spec``, or only some sections of them. ``taken``: the stages that it takes over."""
+        self._spawn(f"Checking {spec.hash}", self._check(spec, sections, taken))
 
     def deep_check(self, spec: RunSpec, sections: Sequence[str] = ()) -> None:
         """Run the deep probes for ``spec``, or only some sections; what they find is told as it comes."""
@@ -62,13 +62,13 @@ class ReadinessCalls:
         """Read the readiness report that a run was started under."""
         self._spawn("Reading the report", self._read_report(run_id))
 
-    async def _check(self, spec: RunSpec, sections: Sequence[str]) -> None:
+    async def _check(self, spec: RunSpec, sections: Sequence[str], taken: Sequence[str]) -> None:
         problem = "the check was given up."
         try:
             container = await self._ready()
             from eagle3.core.readiness.wants import wants  # with the whole spec: not before the first picture
 
-            facts = await container.facts(wants(spec, spec.workspace), sections or None)
+            facts = await container.facts(wants(spec, spec.workspace, taken=taken), sections or None)
             self._post(messages.FactsArrived(spec.hash, facts, self._clock()))
             problem = ""
         except (LinkError, ContainerError) as error:
