@@ -4,43 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
-
-from textual.message import Message
 
 from remote.errors import ContainerError, LinkError
 from tui import messages
-from tui.formats import one_line
-from tui.ports import ContainerPort, ToldView
+from tui.ports import ToldView
+from tui.session_part import SessionPart, sentence
 
 if TYPE_CHECKING:
     from eagle3.core.readiness.report import Action
     from eagle3.core.spec import RunSpec
 
 
-def sentence(error: LinkError | ContainerError) -> str:
-    """An error as one line: what is wrong, and the next step where one is given."""
-    remedy = getattr(error, "remedy", "")
-    return one_line(f"{error.text} {remedy}" if remedy else error.text)
-
-
-class ReadinessCalls:
+class ReadinessCalls(SessionPart):
     """A part of `tui.session.Session`, which owns the connection and the tasks."""
 
-    _post: Callable[[Message], object]
-    _clock: Callable[[], float]
     _job = ""
     """The id of the deep check or build that was asked for last: what a stop means."""
-
-    def _spawn(self, what: str, work: Coroutine[Any, Any, None]) -> None:
-        raise NotImplementedError
-
-    def _change(self, what: str, work: Coroutine[Any, Any, None]) -> None:
-        raise NotImplementedError
-
-    async def _ready(self) -> ContainerPort:
-        raise NotImplementedError
 
     def check(self, spec: RunSpec, sections: Sequence[str] = (), taken: Sequence[str] = ()) -> None:
         """Gather the light facts for ``spec``, or only some sections of them. ``taken``: the stages that it takes over."""
