@@ -119,6 +119,11 @@ class Container(RunActions, RunTexts, ReadinessAsks):
         """Dial now: after a refusal, or where the login needs a person. Questions come through ``ask``."""
         self._keeper.reconnect()
 
+    def watch(self, run_id: str) -> None:
+        """Say from now on, to whoever else looks at the workspace, that this run is looked at here: also one that has ended,
+        about which nothing is asked any more. Empty: the workspace alone."""
+        self._line.presence["watching"] = run_id
+
     async def close(self) -> None:
         """End the helper and the connection. Runs go on."""
         await self._keeper.close()
@@ -145,7 +150,8 @@ class Container(RunActions, RunTexts, ReadinessAsks):
         while True:
             if reply is None:
                 question = {"paths": list(paths), "urls": list(urls), "held": self._held.token}
-                args = {"workspace": self.workspace, "probe": question}
+                watching = self._line.presence.get("watching", "")
+                args = {"workspace": self.workspace, "probe": question, "watching": watching}
                 reply = await self._call("poll", args, max(0.0, deadline - loop.time()))
             answer, reply = reply.result.get("probe"), None
             if answer is not None and not self._held.fits(answer):

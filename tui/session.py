@@ -109,6 +109,8 @@ class Session(RunCalls, ReadingCalls, ReadinessCalls):
         """Follow no run: nobody looks at it at the moment."""
         if task := self._tasks.get(FOLLOWING):
             task.cancel()
+        if self._container is not None:
+            self._container.watch("")
 
     def pace(self, poll_s: float) -> None:
         """Seconds between two probes from now on; a shorter pace begins with one."""
@@ -219,6 +221,7 @@ class Session(RunCalls, ReadingCalls, ReadinessCalls):
             # Asked for at each try: another workspace brings another container.
             container = await self._ready()
             try:
+                container.watch(run_id)
                 async for news in container.follow(run_id, poll_s=FOLLOW_S, probe_s=self._poll_s):
                     tries = 0
                     if news.probe is not None:

@@ -224,7 +224,7 @@ def _poll(args: Args) -> Dict[str, Any]:
 def _polled(args: Args, poller: polling.Poller) -> Dict[str, Any]:
     if isinstance(args.get("probe"), dict):
         _restore_due(args["workspace"])
-    PRESENCE.watch(str(args.get("run_id") or ""))
+    PRESENCE.watch(str(args.get("run_id") or args.get("watching") or ""))
     return poller.poll(args, _run_of(args), time.time())
 
 
