@@ -86,7 +86,7 @@ def test_a_run_that_is_too_large_for_the_disk_is_told_with_the_arithmetic(tmp_pa
 
 def test_a_fork_fits_where_the_whole_run_would_not(tmp_path: Path) -> None:
     """Four hidden layers of every token are linked; what is trained and exported is new."""
-    long = SMOL.model_copy(update={"data": SMOL.data.model_copy(update={"train_prompts": 256})})
+    long = SMOL.model_copy(update={"data": SMOL.data.model_copy(update={"train_prompts": 2048})})
     taken = ("prepare", "regenerate", "extract", "vocabulary")
     whole, forked = (estimate(long, taken=stages).peak_bytes for stages in ((), taken))
     size = f"size={(long.disk_floor_bytes + (whole + 2 * forked) // 3) >> 12 << 12}"
