@@ -6,7 +6,7 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from eagle3.core.harmless import one_line
@@ -21,9 +21,9 @@ Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
 POLL_S = 0.3
 
 
-def light(spec: RunSpec, ask: Ask) -> dict[str, Any]:
-    """The light facts of this machine for ``spec``."""
-    return ask("facts", {"wants": with_pythons(wants(spec, spec.workspace), sys.executable)})
+def light(spec: RunSpec, ask: Ask, taken: Collection[str] = ()) -> dict[str, Any]:
+    """The light facts of this machine for ``spec``; ``taken``: the stages that it takes over from another run."""
+    return ask("facts", {"wants": with_pythons(wants(spec, spec.workspace, taken=taken), sys.executable)})
 
 
 def deep(spec: RunSpec, ask: Ask, check_id: str, tell: Callable[[str], None]) -> dict[str, Any]:

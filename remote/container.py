@@ -10,45 +10,39 @@ import asyncio
 import getpass
 import shlex
 import sys
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from eagle3.core.launching import launch_request
-from eagle3.core.readiness.wants import with_pythons
-from eagle3.core.records import GpuReport, LogFile, LogPage, LogSearch, NotesText, Probe, RunSummary
+from eagle3.core.records import GpuReport, Probe, RunSummary
 from eagle3.core.spec import RunSpec
 from eagle3.runner.delta import Held
 from eagle3.runner.redact import redact
-from remote import deepcheck
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
 from remote.bare import in_sh
 from remote.bootstrap import check_workspace, run_quietly
 from remote.channel import Reply
 from remote.deepcheck import Told
 from remote.errors import EXIT_CODES, ContainerError, LinkError
+from remote.facade_part import READ_LIMIT_S, shaped
 from remote.follow import ENDED_STATES, METRICS, Backlog, Follower, RowTable, RunNews, Thinned, taken_probe
 from remote.line import Line, LocalDial, dial_host
 from remote.link import Link, LinkKeeper
+from remote.readiness import ReadinessAsks
 from remote.run_actions import RunActions
+from remote.run_texts import RunTexts
 from remote.settings import Settings
-from remote.text import made_plain, plain
+from remote.text import plain
 
 __all__ = [
     "EXIT_CODES", "Ask", "Backlog", "Container", "ContainerError", "HostKeyQuestion", "Link", "LinkError", "Output", "RowTable",
     "RunNews", "SecretQuestion", "Settings", "Thinned", "Told", "redact",
 ]  # fmt: skip
 
-T = TypeVar("T")
-
-READ_LIMIT_S = 30.0
 CHUNK_BYTES = 1 << 20
 """What one reply brings where everything is read."""
 PROBE_LIMIT_S = 30.0
-FACTS_LIMIT_S = 40.0
-CHECK_LIMIT_S = 60.0
-REMEDY_LIMIT_S = 320.0
 LAUNCH_LIMIT_S = 60.0
 STOP_LIMIT_S = 20.0
 COLLECT_LIMIT_S = 60.0
@@ -63,7 +57,7 @@ class Output:
     err: str
 
 
-class Container(RunActions):
+class Container(RunActions, RunTexts, ReadinessAsks):
     """One container, over one SSH connection that is kept up. Made anew for another host or workspace.
 
     ``host`` is what one would give ``ssh`` (``ssh://user@host:port`` too), ignored with ``local``. ``python`` runs
@@ -125,6 +119,11 @@ class Container(RunActions):
         """Dial now: after a refusal, or where the login needs a person. Questions come through ``ask``."""
         self._keeper.reconnect()
 
+    def watch(self, run_id: str) -> None:
+        """Say from now on, to whoever else looks at the workspace, that this run is looked at here: also one that has ended,
+        about which nothing is asked any more. Empty: the workspace alone."""
+        self._line.presence["watching"] = run_id
+
     async def close(self) -> None:
         """End the helper and the connection. Runs go on."""
         await self._keeper.close()
@@ -151,74 +150,24 @@ class Container(RunActions):
         while True:
             if reply is None:
                 question = {"paths": list(paths), "urls": list(urls), "held": self._held.token}
-                args = {"workspace": self.workspace, "probe": question}
+                watching = self._line.presence.get("watching", "")
+                args = {"workspace": self.workspace, "probe": question, "watching": watching}
                 reply = await self._call("poll", args, max(0.0, deadline - loop.time()))
             answer, reply = reply.result.get("probe"), None
             if answer is not None and not self._held.fits(answer):
                 # Another probe came between: ask for all of it.
                 self._held.forget()
-            elif (found := _shaped(lambda a=answer: taken_probe(self._held, a), "poll")) is not None:  # type: ignore[misc]
+            elif (found := shaped(lambda a=answer: taken_probe(self._held, a), "poll")) is not None:  # type: ignore[misc]
                 return found
-
-    async def facts(self, wants: Mapping[str, Any], sections: Sequence[str] | None = None) -> dict[str, Any]:
-        """The light facts of a readiness sweep in one round trip, for ``core.readiness.judge``: all sections, or only the
-        named ones. ``wants`` is what ``core.readiness.wants`` says; interpreters that it leaves open are this container's.
-        ``round_trip_s`` and ``local_now`` (this machine's clock when the answer came) are added, for the clocks' comparison."""
-        loop = asyncio.get_running_loop()
-        await self._keeper.channel(FACTS_LIMIT_S)
-        args: dict[str, Any] = {"wants": {**with_pythons(wants, self.python), "workspace": self.workspace}}
-        if sections is not None:
-            args["sections"] = list(sections)
-        begun = loop.time()
-        reply = await self._call("facts", args, FACTS_LIMIT_S)
-        clocks = {"now": reply.now, "local_now": time.time(), "round_trip_s": loop.time() - begun}
-        facts: dict[str, Any] = made_plain(reply.result)
-        return {**facts, **clocks}
-
-    async def deep_check(
-        self, wants: Mapping[str, Any], spec: RunSpec | None = None, *, check_id: str = "", poll_s: float = deepcheck.POLL_S
-    ) -> AsyncGenerator[Told, None]:
-        """Start the deep probes of ``wants`` there and tell what they say as it comes; they go on where the link is lost or
-        nobody listens any more. With ``spec`` the extraction canary runs too. ``check_id``: join that check instead of a new
-        one, or make the start repeatable. Raises ContainerError (busy names the check that runs), LinkError."""
-        await self._keeper.channel(CHECK_LIMIT_S)
-        more = {} if spec is None else {"spec_toml": spec.to_toml()}
-        args = {
-            "workspace": self.workspace, "wants": {**with_pythons(wants, self.python), **more}, "actor": getpass.getuser(),
-            "check_id": check_id or deepcheck.new_check_id(),
-        }  # fmt: skip
-        answer = (await self._call("check_start", args, CHECK_LIMIT_S)).result
-        async for line in self.follow_job(deepcheck.started(answer), poll_s):
-            yield line
-
-    async def follow_job(self, check_id: str, poll_s: float = deepcheck.POLL_S) -> AsyncGenerator[Told, None]:
-        """What a deep check or the build of an environment says, from its beginning to its end."""
-
-        async def call(verb: str, args: dict[str, Any]) -> dict[str, Any]:
-            return (await self._call(verb, args, CHECK_LIMIT_S)).result
-
-        async for line in deepcheck.follow(call, self.workspace, check_id, poll_s):
-            yield line
-
-    async def stop_check(self, check_id: str) -> dict[str, Any]:
-        """End a deep check or a build, with everything that it started."""
-        return (await self._call("check_stop", {"workspace": self.workspace, "check_id": check_id}, CHECK_LIMIT_S)).result
-
-    async def remedy(self, action: str, args: Mapping[str, Any], *, token: str = "") -> dict[str, Any]:
-        """Without ``token`` a preview of a remedy, which changes nothing and holds the token; with it the act itself.
-        See `eagle3.runner.remedies`. Raises ContainerError(usage) where what would be done is not what was shown."""
-        asked = {"workspace": self.workspace, "action": action, "args": dict(args), "preview": not token, "token": token}
-        result: dict[str, Any] = made_plain((await self._call("remedy", asked, REMEDY_LIMIT_S)).result)
-        return result
 
     async def runs(self) -> list[RunSummary]:
         """The runs of the workspace, as the runner derives them at this moment."""
         reply = await self._call("list", {"workspace": self.workspace}, READ_LIMIT_S)
-        return _shaped(lambda: [RunSummary.model_validate(run) for run in reply.result.get("runs", [])], "list")
+        return shaped(lambda: [RunSummary.model_validate(run) for run in reply.result.get("runs", [])], "list")
 
     async def gpu(self) -> GpuReport:
         reply = await self._call("gpu", {}, READ_LIMIT_S)
-        return _shaped(lambda: GpuReport.model_validate(reply.result), "gpu")
+        return shaped(lambda: GpuReport.model_validate(reply.result), "gpu")
 
     async def launch(
         self,
@@ -264,7 +213,7 @@ class Container(RunActions):
     async def summary(self, run_id: str) -> RunSummary:
         """One run's state at this moment. Raises ContainerError(not_found)."""
         reply = await self.read(run_id, [])
-        return _shaped(lambda: RunSummary.model_validate(reply.result["summary"]), "read")
+        return shaped(lambda: RunSummary.model_validate(reply.result["summary"]), "read")
 
     async def read(self, run_id: str, files: Sequence[Mapping[str, Any]]) -> Reply:
         """Increments of a run's files: ``files`` as the verb ``read`` takes them (name, token, max_bytes, whole)."""
@@ -275,41 +224,6 @@ class Container(RunActions):
         reply = await self.read(run_id, [{"name": name, "whole": True} for name in names])
         parts = reply.result.get("files", {})
         return {name: None if parts.get(name, {"missing": True}).get("missing") else plain(parts[name]["text"]) for name in names}
-
-    async def log_files(self, run_id: str) -> list[LogFile]:
-        """The logs of a run: the attempts' and the servers'. Raises as `read`."""
-        result = await self._log(run_id, "files")
-        return _shaped(lambda: [LogFile.model_validate(file) for file in result["files"]], "log")
-
-    async def log_page(self, run_id: str, name: str, at: int | Literal["end"], before: int = 0, after: int = 0) -> LogPage:
-        """Lines of a log around the byte ``at``, without reading the rest of it."""
-        result = await self._log(run_id, "page", name=name, at=at, before=before, after=after)
-        return _shaped(lambda: LogPage.model_validate(result), "log")
-
-    async def log_search(self, run_id: str, name: str, pattern: str, *, ignore_case: bool = True, at: int = 0) -> LogSearch:
-        """Where a regular expression ("level:error" for lines of a level) is found in the whole log, counted there."""
-        result = await self._log(run_id, "search", name=name, pattern=pattern, ignore_case=ignore_case, at=at)
-        return _shaped(lambda: LogSearch.model_validate(result), "log")
-
-    async def log_time(self, run_id: str, name: str, text: str) -> int:
-        """The byte of the first line not older than what ``text`` says: "10:05", "2h" (ago), "2026-11-30 10:05"."""
-        return int((await self._log(run_id, "time", name=name, text=text))["at"])
-
-    async def notes(self, run_id: str = "") -> NotesText:
-        """NOTES.md of a run, or of the workspace."""
-        return await self._notes(run_id, "read")
-
-    async def save_notes(self, base: str, text: str, run_id: str = "") -> NotesText:
-        """Save ``text``, an edit of ``base``; what others wrote meanwhile stays, and comes back in the answer."""
-        return await self._notes(run_id, "write", base=base, text=text)
-
-    async def _notes(self, run_id: str, op: str, **args: Any) -> NotesText:
-        asked = {"workspace": self.workspace, "run_id": run_id, "op": op, **args}
-        result = (await self._call("notes", asked, READ_LIMIT_S)).result
-        return _shaped(lambda: NotesText.model_validate(result), "notes")
-
-    async def _log(self, run_id: str, op: str, **args: Any) -> dict[str, Any]:
-        return (await self._call("log", self._of(run_id, op=op, **args), READ_LIMIT_S)).result
 
     async def follow(self, run_id: str, poll_s: float = 1.0, probe_s: float | None = None) -> AsyncGenerator[RunNews, None]:
         """News of a run, from its beginning until it has ended and everything it left has been told.
@@ -333,7 +247,7 @@ class Container(RunActions):
                     raise
                 await asyncio.sleep(min(poll_s, 1.0))
                 continue
-            news = _shaped(lambda r=reply: follower.apply(r.result, r.now), "poll")  # type: ignore[misc]
+            news = shaped(lambda r=reply: follower.apply(r.result, r.now), "poll")  # type: ignore[misc]
             if news.probe is not None and probe_s is not None:
                 probe_due = loop.time() + probe_s
             yield news
@@ -352,7 +266,7 @@ class Container(RunActions):
         unreadable = 0
         while True:
             reply = await self.read(run_id, [{"name": METRICS, "token": token, "max_bytes": CHUNK_BYTES}])
-            piece = _shaped(lambda r=reply, n=unreadable: Backlog.of(r.result["files"][METRICS], n), "read")  # type: ignore[misc]
+            piece = shaped(lambda r=reply, n=unreadable: Backlog.of(r.result["files"][METRICS], n), "read")  # type: ignore[misc]
             token, unreadable = piece.token, piece.unreadable
             yield piece
             if not piece.more:
@@ -385,9 +299,6 @@ class Container(RunActions):
         output = await run_quietly(self._line.connection, command, limit_s)
         return Output(output.code, plain(output.out.decode("utf-8", "replace")), plain(output.err.decode("utf-8", "replace")))
 
-    def _of(self, run_id: str, **more: Any) -> dict[str, Any]:
-        return {"workspace": self.workspace, "run_id": run_id, **more}
-
     async def ask(self, verb: str, args: Mapping[str, Any], limit_s: float = READ_LIMIT_S) -> Reply:
         """Any verb of the helper, as it is. Raises LinkError, ContainerError."""
         return await self._call(verb, dict(args), limit_s)
@@ -404,15 +315,9 @@ class Container(RunActions):
                 if error.kind != "lost" or loop.time() >= deadline:
                     raise
 
+    async def _connected(self, limit_s: float) -> None:
+        await self._keeper.channel(limit_s)
+
     def _tell(self, link: Link) -> None:
         if self.on_link is not None:
             self.on_link(link)
-
-
-def _shaped(make: Callable[[], T], verb: str) -> T:
-    try:
-        return make()
-    except ValueError as error:  # pydantic's ValidationError is one
-        raise ContainerError(
-            "failed", f"The container's answer to '{verb}' makes no sense to this console.", "", str(error)
-        ) from error

@@ -108,7 +108,7 @@ class Line:
         try:
             hello = asyncio.ensure_future(channel.request("hello", dict(self.presence), HELLO_LIMIT_S))
             if self._first is not None:
-                self._early = asyncio.create_task(self._ask_early(channel, self._first))
+                self._early = asyncio.create_task(self._ask_early(channel, {**self.presence, **self._first}))
             self.info = (await hello).result
         except BaseException:
             await channel.close()

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import getpass
-from typing import Any, Literal, TypeVar
-
-from pydantic import ValidationError
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from eagle3.core.lineage import ForkPlan
-from eagle3.core.records import Forkable, NotesText, Services, Since
+from eagle3.core.records import Forkable, Services, Since
 from eagle3.core.spec import RunSpec
 from remote.channel import Reply
-from remote.errors import ContainerError
+from remote.facade_part import FacadePart, shaped
 
 ACTION_LIMIT_S = 45.0
 FORK_LIMIT_S = 150.0
-R = TypeVar("R", Since, Services, Forkable, NotesText)
 
 
-class RunActions:
+class RunActions(FacadePart):
     """Mixed into `remote.container.Container`. Every call is safe to repeat; raises LinkError, ContainerError."""
-
-    workspace: str
-    python: str
-
-    async def _call(self, verb: str, args: dict[str, Any], limit_s: float) -> Reply:
-        raise NotImplementedError
 
     async def _launch_request(self, spec: RunSpec) -> tuple[RunSpec, dict[str, Any]]:
         raise NotImplementedError
@@ -34,10 +26,13 @@ class RunActions:
         """Hold a run that works, let it go on, or have it save now: ``{"state","stage","already",…}``."""
         return (await self._asked("control", run_id, actor, action=action)).result
 
-    async def shakedown(self, spec: RunSpec, run_id: str, actor: str = "") -> dict[str, Any]:
+    async def shakedown(
+        self, spec: RunSpec, run_id: str, actor: str = "", *, secret_env: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         """Start the shakedown of a run as a job there, once for an id: ``{"check_id","already"}``. `Container.follow_job` tells
-        what it says, the report last."""
-        more = {"spec": spec.model_dump(mode="json", exclude_none=True), "python": self.python}
+        what it says, the report last. ``secret_env`` goes into the worker's environment, as with a launch."""
+        more: dict[str, Any] = {"spec": spec.model_dump(mode="json", exclude_none=True), "python": self.python}
+        more["secret_env"] = dict(secret_env or {})
         return (await self._asked("shakedown", run_id, actor, **more)).result
 
     async def dump(self, run_id: str, actor: str = "") -> dict[str, Any]:
@@ -47,7 +42,7 @@ class RunActions:
     async def forkable(self, run_id: str) -> Forkable:
         """What there is of a run to fork from: finished stages, checkpoints, its spec."""
         reply = await self._call("forkable", {"workspace": self.workspace, "run_id": run_id}, ACTION_LIMIT_S)
-        return self._record(Forkable, reply.result, "forkable")
+        return shaped(lambda: Forkable.model_validate(reply.result), "forkable")
 
     async def fork(self, run_id: str, new_id: str, spec: RunSpec, plan: ForkPlan, actor: str = "") -> dict[str, Any]:
         """Make the run ``new_id`` with what ``plan`` takes over from ``run_id``, by links; `launch` under the same id starts it.
@@ -58,11 +53,6 @@ class RunActions:
         args = {"workspace": self.workspace, "run_id": run_id, "actor": actor or getpass.getuser(), **more}
         return (await self._call("fork", args, FORK_LIMIT_S)).result
 
-    async def add_note(self, line: str, run_id: str = "") -> NotesText:
-        """Add one line to the notes of a run, or of the workspace; the same line twice is one note."""
-        args = {"workspace": self.workspace, "run_id": run_id, "op": "append", "line": line}
-        return self._record(NotesText, (await self._call("notes", args, ACTION_LIMIT_S)).result, "notes")
-
     async def restore(self, run_id: str, actor: str = "") -> dict[str, Any]:
         """Start again what a run has stopped and what could not be started again before."""
         return (await self._asked("restore", run_id, actor)).result
@@ -70,22 +60,13 @@ class RunActions:
     async def since(self, t: float) -> Since:
         """What happened in all runs of the workspace after ``t`` (Unix seconds by the container's clock)."""
         reply = await self._call("since", {"workspace": self.workspace, "t": t}, ACTION_LIMIT_S)
-        return self._record(Since, reply.result, "since")
+        return shaped(lambda: Since.model_validate(reply.result), "since")
 
     async def services(self) -> Services:
         """The vLLM servers there, by systemd unit and by process; secrets of their environments are hidden."""
-        return self._record(
-            Services, (await self._call("service", {"workspace": self.workspace}, ACTION_LIMIT_S)).result, "service"
-        )
+        reply = await self._call("service", {"workspace": self.workspace}, ACTION_LIMIT_S)
+        return shaped(lambda: Services.model_validate(reply.result), "service")
 
     async def _asked(self, verb: str, run_id: str, actor: str, **more: Any) -> Reply:
         args = {"workspace": self.workspace, "run_id": run_id, "actor": actor or getpass.getuser(), **more}
         return await self._call(verb, args, ACTION_LIMIT_S)
-
-    @staticmethod
-    def _record(kind: type[R], found: Any, verb: str) -> R:
-        try:
-            return kind.model_validate(found)
-        except ValidationError as error:
-            text = f"The container's answer to '{verb}' makes no sense to this console."
-            raise ContainerError("failed", text, "", str(error)) from error

@@ -10,7 +10,6 @@ import gc
 import os
 import time
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -26,8 +25,9 @@ from tui.calling import Caller
 from tui.catalog import Catalog
 from tui.fleet import NOT_KEPT, Member, Place
 from tui.formats import count_label, one_line
-from tui.keymap import KEYS, key_of
+from tui.keymap import KEYS
 from tui.login import login_questions
+from tui.navigation import Navigation
 from tui.news import News
 from tui.ports import Connect
 from tui.screens.base import ConsoleScreen, bindings_of
@@ -37,15 +37,8 @@ from tui.session import Session
 from tui.settings import Settings
 from tui.state import Console
 from tui.taping import Taping
-from tui.terminal import TerminalApp
 from tui.themes.palette import PALETTES
 from tui.tidying import Tidy
-
-LATER = {
-    "readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen",
-    "notes": "NotesScreen", "compare": "CompareScreen",
-}  # fmt: skip
-"""Screens imported when they are first opened: the plots alone cost a third of a second."""
 
 DEFAULT_WORKSPACE = "~/eagle3"
 CALM_TICK_S = 5.0
@@ -56,7 +49,7 @@ TOAST_S = {"information": 5.0, "warning": 12.0, "error": 30.0}
 """Seconds that a note stays; a click takes it away at once."""
 
 
-class ConsoleApp(News, Taping, TerminalApp):
+class ConsoleApp(Navigation, News, Taping):
     """``connect`` makes the container; ``clock`` gives Unix seconds. Both are passed in, so that tests can drive them."""
 
     CSS_PATH = "themes/console.tcss"
@@ -232,41 +225,7 @@ class ConsoleApp(News, Taping, TerminalApp):
         host = f"{self.here.name}: " if len(self.members) > 1 else ""
         super().desktop_note(host + text)
 
-    # --- going about
-
-    def action_go(self, name: str) -> None:
-        """Bring a screen to the front, importing it the first time."""
-        if not isinstance(self.screen, ConsoleScreen) or name == self.screen.HERE:
-            return
-        if name == "run" and self.console_state.open_run is None and (latest := self.console_state.latest_run()):
-            self.open_run(latest)
-            return
-        if name == "overview":
-            while len(self.screen_stack) > 1:
-                self.pop_screen()
-            return
-        known = self._screen_name(name)
-        if not self.is_screen_installed(known):
-            screen_class = getattr(import_module(f"tui.screens.{name}"), LATER[name])
-            self.install_screen(screen_class(), known)
-        if len(self.screen_stack) > 1:
-            self.switch_screen(known)
-        else:
-            self.push_screen(known)
-
-    def action_step_back(self) -> None:
-        """Out of a field that takes every key as text, or of what a screen has opened; from anywhere else to Overview."""
-        if isinstance(self.focused, Input):
-            self.screen.set_focus(None)
-        elif isinstance(self.focused, TextArea) and not self.focused.read_only:
-            self.focused.read_only = True
-            self.present()
-        elif isinstance(self.screen, ConsoleScreen) and self.screen.HERE == "compare":
-            self.action_go("runs")
-        elif not (isinstance(self.screen, ConsoleScreen) and self.screen.step_back()):
-            self.console_state.since = ""
-            self.action_go("overview")
-            self.present()
+    # --- keys for everywhere
 
     def action_theme(self) -> None:
         """The next theme, for this session; settings.toml keeps one."""
@@ -297,56 +256,6 @@ class ConsoleApp(News, Taping, TerminalApp):
         if self.settings.read_only:
             self.tell("This console is read-only (--read-only, or read_only in settings.toml); nothing was changed.", "warning")
         return not self.settings.read_only
-
-    def open_run(self, run_id: str) -> None:
-        """Show this run and follow it."""
-        if not self.is_running:
-            return
-        if self.console_state.open_run is None or self.console_state.open_run.run_id != run_id:
-            self.keep_picture(self.here)
-            self.here.kept = NOT_KEPT
-        self.show_kept(self.console_state.watch(run_id))
-        if not self.in_front:
-            return  # it is shown, and followed, when its host comes to the front
-        self.session.follow(run_id)
-        while len(self.screen_stack) > 1 and not isinstance(self.screen, ConsoleScreen):
-            self.pop_screen()
-        self.action_go("run")
-        self.present()
-
-    def action_help(self) -> None:
-        from tui.screens.help import HelpScreen
-
-        self.ask_once(HelpScreen(str(getattr(self.screen, "HERE", ""))))
-
-    def show_details(self) -> None:
-        from tui.screens.details import DetailsScreen
-
-        if view := self.console_state.open_run:
-            self.session.read_report(view.run_id)
-            self.ask_once(DetailsScreen(view))
-
-    def ask_once(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None:
-        """Open a dialog, unless one is open."""
-        if not self.in_front:
-            self._ask_later(screen, then)
-        elif isinstance(self.screen, ConsoleScreen):
-            self.push_screen(screen, then)
-
-    def ask_over(self, screen: Screen[Any], then: Callable[[Any], None]) -> None:
-        """Open a dialog that must be answered, over whatever is open."""
-        if self.in_front:
-            self.push_screen(screen, then)
-        else:
-            self._ask_later(screen, then)
-
-    def _ask_later(self, screen: Screen[Any], then: Callable[[Any], None] | None) -> None:
-        """A key that is meant for one host must not answer a question about another: it waits until its host is in front."""
-        self.here.waiting.append((screen, then))
-        self.tell(
-            f"{self.here.name} has a question; it is asked when that host is in front ({key_of('everywhere', 'hosts')}).",
-            "warning",
-        )
 
     def action_reconnect(self) -> None:
         self.session.reconnect()
@@ -389,6 +298,22 @@ class ConsoleApp(News, Taping, TerminalApp):
 
     # --- runs
 
+    def open_run(self, run_id: str) -> None:
+        """Show this run and follow it."""
+        if not self.is_running:
+            return
+        if self.console_state.open_run is None or self.console_state.open_run.run_id != run_id:
+            self.keep_picture(self.here)
+            self.here.kept = NOT_KEPT
+        self.show_kept(self.console_state.watch(run_id))
+        if not self.in_front:
+            return  # it is shown, and followed, when its host comes to the front
+        self.session.follow(run_id)
+        while len(self.screen_stack) > 1 and not isinstance(self.screen, ConsoleScreen):
+            self.pop_screen()
+        self.action_go("run")
+        self.present()
+
     def compare(self, run_ids: Sequence[str]) -> None:
         """Lay these runs side by side."""
         from tui.comparing import Compared
@@ -405,6 +330,3 @@ class ConsoleApp(News, Taping, TerminalApp):
 
     def action_pilot(self) -> None:
         self.launching.pilot()
-
-    def form_in_front(self) -> bool:
-        return isinstance(self.screen, ConsoleScreen) and self.screen.HERE == "launch"

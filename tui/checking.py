@@ -61,11 +61,11 @@ class Checking:
         except SpecError as error:
             return None, str(error)
 
-    def view(self, spec: RunSpec) -> Readiness:
-        """What is known for ``spec``: from this session, or from the catalog."""
+    def view(self, spec: RunSpec, taken: tuple[str, ...] = ()) -> Readiness:
+        """What is known for ``spec``, which takes the stages ``taken`` over: from this session, or from the catalog."""
         found = self._views.pop(spec.hash, None)
-        if found is None:
-            found = Readiness(spec, self._app.console_state.host)
+        if found is None or found.taken != taken:
+            found = Readiness(spec, self._app.console_state.host, taken)
             catalog = self._app.catalog
             if catalog is not None and (kept := catalog.report(found.host, spec.workspace, spec.hash)) is not None:
                 found.remember(*kept)
@@ -92,7 +92,7 @@ class Checking:
         sections = sections_of([check for check in checks if not check.deep]) if checks is not None else ()
         view.asking, view.asking_since, view.problem = ", ".join(sections), self._app.clock(), ""
         view.asked_at = view.asking_since
-        self._app.session.check(view.spec, sections)
+        self._app.session.check(view.spec, sections, view.taken)
         self._app.present()
 
     def ask_deep(self, view: Readiness, checks: list[Check] | None = None) -> None:

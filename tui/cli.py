@@ -196,14 +196,14 @@ def shakedown(
     machine: Annotated[str, typer.Option(help="machine preset; by what the host has where left out")] = "",
     overrides: Annotated[list[str] | None, typer.Option("--set", help="field=value, such as train.max_steps=200")] = None,
     run_id: Annotated[str, typer.Option("--id", help="join this shakedown, or name it; begins with 'shakedown-'")] = "",
-    json: Json = False,
+    secret: Secrets = None, json: Json = False,
 ) -> None:  # fmt: skip
     from tui import check_command, oneshot, shakedown_command
 
     host, _ = place(words, local)
     judged = check_command.Judged(size, target, machine, tuple(overrides or ()))
     where = oneshot.Place(host, local, workspace, python or None)
-    raise typer.Exit(oneshot.go(where, json, shakedown_command.shakedown, judged, run_id))
+    raise typer.Exit(oneshot.go(where, json, shakedown_command.shakedown, judged, run_id, secret_values(secret)))
 
 
 @app.command(help="Go on with a run that was stopped, failed or was lost; finished stages are kept.")

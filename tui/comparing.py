@@ -79,6 +79,11 @@ class Compared:
         else:
             self.views[run_id], self.specs[run_id] = view, spec_toml
 
+    @property
+    def ended(self) -> bool:
+        """Whether all of them have been read and have ended, so that nothing more will come."""
+        return all(run_id in self.views and self.views[run_id].ended for run_id in self.run_ids)
+
     def colour(self, run_id: str) -> str:
         return COLOURS[self.run_ids.index(run_id) % len(COLOURS)] if run_id in self.run_ids else COLOURS[0]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from eagle3.core import rates
-from eagle3.core.estimate import Estimate, StageEstimate, estimate
+from eagle3.core.estimate import Estimate, StageEstimate, break_even_lines, estimate
+from eagle3.core.rates import RateSource
 from eagle3.core.records import Disk, Probe
 from eagle3.core.spec import RunSpec
-from tui.formats import bytes_label, count_label, duration_label
+from tui.formats import UNKNOWN, bytes_label, count_label, duration_label
 from tui.state import Console
 
 
@@ -32,12 +33,13 @@ def workspace_disk(probe: Probe | None, workspace: str) -> Disk | None:
     return (named or probe.disks)[0]
 
 
-def free_words(probe: Probe | None, spec: RunSpec) -> str:
-    """What is free where the run would write, and whether that is enough with the floor that it keeps."""
+def free_words(probe: Probe | None, spec: RunSpec, taken: Sequence[str] = ()) -> str:
+    """What is free where the run would write, and whether that is enough with the floor that it keeps. ``taken``: the stages
+    that it takes over from another run."""
     disk = workspace_disk(probe, spec.workspace)
     if disk is None or disk.free_bytes is None:
         return "free space unknown"
-    low = disk.free_bytes - estimate(spec).peak_bytes < spec.disk_floor_bytes
+    low = disk.free_bytes - estimate(spec, taken=taken).peak_bytes < spec.disk_floor_bytes
     keeps = f"; the run keeps {bytes_label(spec.disk_floor_bytes)} free"
     return (
         f"{bytes_label(disk.free_bytes)} free on {disk.mount or disk.path}{keeps if low else ''}{' — not enough' if low else ''}"
@@ -66,15 +68,26 @@ def indices(gpus: Sequence[int]) -> str:
     return ",".join(map(str, ordered)) or "–"
 
 
-def stage_cells(stage: StageEstimate, spec: RunSpec) -> tuple[str, str, str, str]:
-    """Disk, time, GPUs, and how that is known, of one stage."""
-    rate = f", {count_label(stage.rate)} tokens/s" if stage.rate else ""
+STAGE_COLUMNS = ("", "disk", "time", "GPUs", "tokens/s", "source")
+"""What `stage_cells` gives; the source says how the tokens/s are known."""
+
+
+def stage_cells(stage: StageEstimate, spec: RunSpec) -> tuple[str, ...]:
+    """A row of the estimate, a cell for each of `STAGE_COLUMNS`."""
     return (
+        stage.stage,
         bytes_label(stage.bytes),
         duration_label(stage.seconds),
         indices(spec.devices.of(stage.stage)),
-        f"{stage.rate_source}{rate}",
+        count_label(stage.rate) if stage.rate else UNKNOWN,
+        stage.rate_source,
     )
+
+
+def break_even(found: Estimate) -> list[tuple[str, RateSource | Literal[""]]]:
+    """From which acceptance length on a draft pays, as the core says it, each with how it is known ("": not at all)."""
+    known = list(found.break_even.values())
+    return [(words, known[place].source if known else "") for place, words in enumerate(break_even_lines(found))]
 
 
 def gpu_line(probe: Probe | None, spec: RunSpec) -> str:

@@ -56,7 +56,7 @@ async def fork(talk: Talk, wanted: Wanted, ask: AskValue | None) -> int:
     known = bool(wanted.new_id) and new_id in {run.run_id for run in await talk.container.runs()}
     report = None
     if not known:  # asking again under an id that is there starts nothing, so nothing has to be ready for it
-        facts = await talk.container.facts(wants(made.spec, made.spec.workspace))
+        facts = await talk.container.facts(wants(made.spec, made.spec.workspace, taken=made.plan.takes))
         report = report_of(talk, made.spec, facts, deep=False)
         refuse_red(talk, made.spec, report, anyway=wanted.anyway)
     missing = [name for name in made.secrets if name not in wanted.secrets]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eagle3.core import presets
@@ -26,8 +26,8 @@ class Fork:
     """What differs from the parent, as lines."""
     secrets: tuple[str, ...] = ()
 
-    def rows(self, host: str, run_id: str, free: Callable[[RunSpec], str]) -> list[tuple[str, str]]:
-        """What a confirmation shows: what is taken over, what is new, where it goes."""
+    def rows(self, host: str, run_id: str, free: str) -> list[tuple[str, str]]:
+        """What a confirmation shows: what is taken over, what is new, where it goes. ``free``: what is free there, in words."""
         again = [
             (("Runs again" if number == 0 else ""), one_line(why, 300)) for number, why in enumerate(self.plan.again.values())
         ]
@@ -36,7 +36,7 @@ class Fork:
         partly = (
             [("In part", f"{', '.join(self.plan.partial)}: what is there of them is gone on from")] if self.plan.partial else []
         )
-        needs = f"at most {bytes_label(estimate(self.spec).peak_bytes)} with what is linked; {free(self.spec)}"
+        needs = f"at most {bytes_label(estimate(self.spec, taken=self.plan.takes).peak_bytes)} beside what is linked; {free}"
         return [
             ("Host", host), ("From", one_line(self.spec.forked_from)), ("Takes over", taken), *partly, *again,
             *(changed or [("Changes", "no field")]), ("Disk", needs), ("New run", run_id),

@@ -37,6 +37,11 @@ class Wanted:
     secret_names: tuple[str, ...] = ()
     fork: Fork | None = None
 
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """The stages that it takes over from another run."""
+        return self.fork.plan.takes if self.fork is not None else ()
+
 
 class Launching:
     """The questions before a launch, a stop and a resume; what they lead to is the session's work."""
@@ -85,7 +90,7 @@ class Launching:
     def _ask(self, title: str, rows: list[tuple[str, str]], yes: Choice, wanted: Wanted) -> None:
         """The one confirmation, with the readiness of what is wanted as it comes in."""
         app = self._app
-        view = app.checking.view(wanted.spec)
+        view = app.checking.view(wanted.spec, wanted.taken)
         if view.due(app.clock()):
             app.checking.ask(view)
         note = "It runs in the container and goes on when the console is closed."
@@ -120,7 +125,8 @@ class Launching:
     def _confirm_fork(self, fork: Fork) -> None:
         app = self._app
         run_id = plan.new_run_id(f"{fork.spec.size}-fork", app.clock())
-        rows = fork.rows(app.console_state.host, run_id, lambda spec: expect.free_words(app.console_state.probe.value, spec))
+        free = expect.free_words(app.console_state.probe.value, fork.spec, fork.plan.takes)
+        rows = fork.rows(app.console_state.host, run_id, free)
         wanted = Wanted(fork.spec, run_id, fork.secrets, fork)
         self._ask(f"Fork {fork.parent}?", rows, Choice("fork", "y", "Fork", default=True), wanted)
 
@@ -146,7 +152,7 @@ class Launching:
         wanted = self._waiting
         if wanted is None or wanted.spec.hash != spec_hash:
             return
-        view = self._app.checking.view(wanted.spec)
+        view = self._app.checking.view(wanted.spec, wanted.taken)
         if view.asking is not None:
             return
         self._waiting = None

@@ -45,6 +45,8 @@ class Readiness:
 
     spec: RunSpec
     host: str
+    taken: tuple[str, ...] = ()
+    """The stages that it takes over from another run."""
     facts: dict[str, Any] = field(default_factory=dict)
     facts_at: dict[str, float] = field(default_factory=dict)
     report: Report | None = None

@@ -4,47 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
-
-from textual.message import Message
 
 from remote.errors import ContainerError, LinkError
 from tui import messages
-from tui.formats import one_line
-from tui.ports import ContainerPort, ToldView
+from tui.ports import ToldView
+from tui.session_part import SessionPart, sentence
 
 if TYPE_CHECKING:
     from eagle3.core.readiness.report import Action
     from eagle3.core.spec import RunSpec
 
 
-def sentence(error: LinkError | ContainerError) -> str:
-    """An error as one line: what is wrong, and the next step where one is given."""
-    remedy = getattr(error, "remedy", "")
-    return one_line(f"{error.text} {remedy}" if remedy else error.text)
-
-
-class ReadinessCalls:
+class ReadinessCalls(SessionPart):
     """A part of `tui.session.Session`, which owns the connection and the tasks."""
 
-    _post: Callable[[Message], object]
-    _clock: Callable[[], float]
     _job = ""
     """The id of the deep check or build that was asked for last: what a stop means."""
 
-    def _spawn(self, what: str, work: Coroutine[Any, Any, None]) -> None:
-        raise NotImplementedError
-
-    def _change(self, what: str, work: Coroutine[Any, Any, None]) -> None:
-        raise NotImplementedError
-
-    async def _ready(self) -> ContainerPort:
-        raise NotImplementedError
-
-    def check(self, spec: RunSpec, sections: Sequence[str] = ()) -> None:
-        """Gather the light facts for ``spec``, or only some sections of them."""
-        self._spawn(f"Checking {spec.hash}", self._check(spec, sections))
+    def check(self, spec: RunSpec, sections: Sequence[str] = (), taken: Sequence[str] = ()) -> None:
+        """Gather the light facts for ``spec``, or only some sections of them. ``taken``: the stages that it takes over."""
+        self._spawn(f"Checking {spec.hash}", self._check(spec, sections, taken))
 
     def deep_check(self, spec: RunSpec, sections: Sequence[str] = ()) -> None:
         """Run the deep probes for ``spec``, or only some sections; what they find is told as it comes."""
@@ -62,13 +43,13 @@ class ReadinessCalls:
         """Read the readiness report that a run was started under."""
         self._spawn("Reading the report", self._read_report(run_id))
 
-    async def _check(self, spec: RunSpec, sections: Sequence[str]) -> None:
+    async def _check(self, spec: RunSpec, sections: Sequence[str], taken: Sequence[str]) -> None:
         problem = "the check was given up."
         try:
             container = await self._ready()
             from eagle3.core.readiness.wants import wants  # with the whole spec: not before the first picture
 
-            facts = await container.facts(wants(spec, spec.workspace), sections or None)
+            facts = await container.facts(wants(spec, spec.workspace, taken=taken), sections or None)
             self._post(messages.FactsArrived(spec.hash, facts, self._clock()))
             problem = ""
         except (LinkError, ContainerError) as error:

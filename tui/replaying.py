@@ -70,6 +70,9 @@ class ReplayContainer:
     def reconnect(self) -> None:
         """There is nothing to connect to."""
 
+    def watch(self, run_id: str) -> None:
+        """There is nobody to be told."""
+
     async def open(self, *, persist: bool = False) -> None:
         self._links = asyncio.create_task(self._play_links(), name=f"replay of {self._host}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from eagle3.core.estimate import estimate
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
     from tui.oneshot import Talk
 
 
-async def shakedown(talk: Talk, judged: Judged, run_id: str) -> int:
+async def shakedown(talk: Talk, judged: Judged, run_id: str, secrets: Mapping[str, str]) -> int:
     """Start it, or join the one of that id, and tell it to its end. 1 where something was not proved. It goes on there where
-    this command is ended."""
+    this command is ended. ``secrets`` (name → value) are for the worker's environment alone."""
     spec, _ = await gathered(talk, judged)
     if problems := estimate(spec).problems:
         raise SpecError(problems[0])
     name = run_id or plan.new_run_id("shakedown", time.time())
-    await talk.container.shakedown(spec, name, getpass.getuser())
+    await talk.container.shakedown(spec, name, getpass.getuser(), secret_env=secrets)
     again = "" if run_id else f"; --id {name} joins it again"
     talk.note(f"The shakedown {name} goes on by itself on {talk.place.name}{again}.")
     report: dict[str, Any] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
@@ -34,9 +35,10 @@ def start(
     detach: bool,
     as_json: bool,
     quiet: bool = False,
+    taken: Collection[str] = (),
 ) -> None:
     """Launch or resume through the runner, then follow. The secrets' values come from this shell's environment. ``quiet``: say
-    nothing of the start, which the caller does."""
+    nothing of the start, which the caller does. ``taken``: the stages that a fork takes over."""
     for name in secret_names:
         if name not in os.environ:
             text = f"The secret {name} is not set in this shell; export it first: its value is not given on the command line."
@@ -46,7 +48,7 @@ def start(
         # The run keeps what it was started under; whether that is good enough is for those who ask `eagle3 check`.
         from eagle3 import checking
 
-        report = checking.judged(checking.light(spec, partial(ask, as_json=as_json)), spec, with_deep=False)
+        report = checking.judged(checking.light(spec, partial(ask, as_json=as_json), taken), spec, with_deep=False)
         typer.echo(f"{report.verdict}: {report.verdict_text}", err=True)
     request = {
         "workspace": workspace,

@@ -81,4 +81,4 @@ def fork(
     for line in found.lines(run_id):
         typer.echo(line, err=as_json)
     names = [*secrets_of(run_dir), *(secret or [])]
-    start(workspace, new_id, child, names, resume=False, detach=detach, as_json=as_json)
+    start(workspace, new_id, child, names, resume=False, detach=detach, as_json=as_json, taken=found.takes)

@@ -6,8 +6,8 @@ Pure: the spec, and the rates that earlier runs of the workspace have measured. 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eagle3.core.rates import Rate, RateSource, break_even_lens, rates
@@ -28,6 +28,8 @@ LOSSLESS_TOKENS = 48
 """Tokens compared of each single-stream answer at most."""
 IMPORT_S = 10.0
 """Importing torch and speculators, 9 s on two cores."""
+COPIED = frozenset({"regenerate"})
+"""Stages of which a fork copies what it takes over: its answers are appended to. All else gets a second name, without room."""
 WARM_UP = 1.15
 """A measurement also warms up at its own concurrency."""
 
@@ -106,20 +108,21 @@ class Estimate:
         }
 
 
-def estimate(spec: RunSpec, measured: Mapping[str, Any] | None = None) -> Estimate:
-    """The estimate of a run. ``measured``: the workspace's own rates for this machine and target, as ``rates.json`` has them."""
+def estimate(spec: RunSpec, measured: Mapping[str, Any] | None = None, taken: Collection[str] = ()) -> Estimate:
+    """The estimate of a run. ``measured``: the workspace's own rates for this machine and target, as ``rates.json`` has them.
+    ``taken``: the stages that a fork takes over whole (`core.lineage.ForkPlan`): they take no time, and no new room."""
     known = rates(spec, measured)
     size = draft_size(spec)
     samples = spec.data.train_prompts + spec.data.heldout_prompts
     sample = min(spec.data.prompt_tokens + spec.regenerate.max_new_tokens, spec.target.max_model_len)
     tokens, answers = samples * sample, samples * min(spec.regenerate.max_new_tokens, sample)
-    stages = _stages(spec, known, tokens, answers, samples)
+    stages = [_linked(stage) if stage.stage in taken else stage for stage in _stages(spec, known, tokens, answers, samples)]
     # Between two checkpoints' saving one more is there, and export may need a copy of the draft.
-    transient = size.checkpoint_bytes + size.saved_bytes
+    transient = ("train" not in taken) * size.checkpoint_bytes + ("export" not in taken) * size.saved_bytes
     peak = sum(stage.bytes for stage in stages) + transient + LOG_BYTES
     return Estimate(
         stages=stages,
-        needs=_needs(spec, peak, samples, tokens),
+        needs=_needs(spec, peak, samples, tokens, taken),
         peak_bytes=peak,
         sample_tokens=sample,
         state_bytes_a_token=size.state_bytes_a_token,
@@ -185,6 +188,12 @@ def _stages(spec: RunSpec, known: Mapping[str, Rate], tokens: int, answers: int,
     return made
 
 
+def _linked(stage: StageEstimate) -> StageEstimate:
+    """A stage that another run has done."""
+    kept = stage.bytes if stage.stage in COPIED else 0
+    return replace(stage, bytes=kept, seconds=0.0, rate=None, rate_source="derived", basis="taken over from another run")
+
+
 def _tok_s_at(level: int, known: Mapping[str, Rate], rate: str, judged: int) -> float:
     """Tokens/s at another number of requests in flight than the rate's: between it and a single stream on a logarithmic
     scale, and no more than it above."""
@@ -194,17 +203,20 @@ def _tok_s_at(level: int, known: Mapping[str, Rate], rate: str, judged: int) -> 
     return float(alone * (most / alone) ** (math.log(level) / math.log(judged)))
 
 
-def _needs(spec: RunSpec, peak: int, samples: int, tokens: int) -> list[Need]:
+def _needs(spec: RunSpec, peak: int, samples: int, tokens: int, taken: Collection[str]) -> list[Need]:
     size = draft_size(spec)
     layers, hidden = len(spec.target.captured_layers), spec.target.hidden_size
     tokens = -(-tokens // spec.extract.world)
     states = tokens * size.state_bytes_a_token
-    what = (
-        f"hidden states {bytes_label(states)} ({tokens:,} tokens x {layers} layers x {hidden} x {size.state_value_bytes} bytes), "
-        f"{spec.train.keep_last + int(spec.train.keep_best) + 1} checkpoints of {bytes_label(size.checkpoint_bytes)}, "
-        f"3 drafts of {bytes_label(size.saved_bytes)}, texts and logs"
-    )
-    needs = [Need(spec.workspace, peak, samples + 500, what)]
+    shape = f"{tokens:,} tokens x {layers} layers x {hidden} x {size.state_value_bytes} bytes"
+    checkpoints = spec.train.keep_last + int(spec.train.keep_best) + 1
+    parts = {
+        "extract": f"hidden states {bytes_label(states)} ({shape})",
+        "train": f"{checkpoints} checkpoints of {bytes_label(size.checkpoint_bytes)}, "
+        f"3 drafts of {bytes_label(size.saved_bytes)}",
+    }
+    what = ", ".join([*(part for stage, part in parts.items() if stage not in taken), "texts and logs"])
+    needs = [Need(spec.workspace, peak, ("extract" not in taken) * samples + 500, what)]
     if spec.target.source and spec.target.weights_bytes:
         needs.append(
             Need(spec.target.model, spec.target.weights_bytes, 200, f"the files of {spec.target.name}", unless=spec.target.model)

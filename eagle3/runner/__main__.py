@@ -50,7 +50,9 @@ def main(argv: Optional[List[str]] = None) -> int:
     add.add_argument("--detach", action="store_true", help=argparse.SUPPRESS)
     add.add_argument("--ack-fd", type=int, help=argparse.SUPPRESS)
     add.add_argument("--secret-fd", type=int, help=argparse.SUPPRESS)
-    commands.add_parser("job", help=argparse.SUPPRESS).add_argument("folder", type=Path)
+    add = commands.add_parser("job", help=argparse.SUPPRESS)
+    add.add_argument("folder", type=Path)
+    add.add_argument("--secret-fd", type=int, required=True)
     commands.add_parser("build-env", help=argparse.SUPPRESS).add_argument("plan", type=Path)
     add = commands.add_parser("end", help=argparse.SUPPRESS)
     add.add_argument("run_dir", type=Path)
@@ -86,10 +88,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "supervise":
         return _supervise(options)
     if options.command == "job":
-        from eagle3.runner import detach, jobs
+        from eagle3.runner import claims, detach, jobs
 
         detach.leave()
-        return jobs.watch(options.folder.resolve())
+        return jobs.watch(options.folder.resolve(), claims.read_secrets(options.secret_fd))
     if options.command == "build-env":
         from eagle3.runner import buildenv
 

@@ -35,6 +35,22 @@ def lock(path: Path) -> Optional[int]:
     return descriptor
 
 
+def hand_over(secrets: Dict[str, str]) -> int:
+    """The descriptor from which whoever is started may `read_secrets`; to be closed here once it has been inherited.
+
+    To be called without secrets too, so that "none" and "the launcher died" differ. They fit into the pipe: check_secrets.
+    """
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, json.dumps(secrets).encode("ascii"))
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return reading
+
+
 def read_secrets(descriptor: int) -> Dict[str, str]:
     """The secrets that the launcher hands over through a pipe. Raises ValueError where it died before it had."""
     with os.fdopen(descriptor, "rb") as pipe:

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
-from eagle3.runner import detach, identity, proctable, rundir
+from eagle3.runner import claims, detach, identity, proctable, rundir
 from eagle3.runner.errors import VerbError, from_os_error
 from eagle3.runner.rundir import PathLike
 
@@ -52,9 +52,11 @@ def start(
     env: Optional[Dict[str, str]] = None,
     limit_s: float,
     actor: str = "",
+    secrets: Optional[Dict[str, str]] = None,
 ) -> Dict[str, Any]:
     """Start ``argv`` detached; the answer ``{"check_id","already"}`` comes when it runs. ``files`` are put into its folder
-    as JSON first. The id makes it safe to repeat: where it is known, nothing is started.
+    as JSON first; ``secrets`` reach the environment of ``argv`` only. The id makes it safe to repeat: where it is known, nothing
+    is started.
 
     Raises VerbError: usage (the id), busy (another job of this kind runs), disk and permission, failed.
     """
@@ -76,7 +78,7 @@ def start(
                 "v": 1, "kind": kind, "argv": argv, "env": env or {}, "limit_s": limit_s, "actor": actor, "t": time.time(),
             }  # fmt: skip
             rundir.write_json(folder / "job.json", job)
-            _spawn(folder)
+            _spawn(folder, secrets or {})
     except OSError as error:
         raise from_os_error(error, f"starting the {kind} {check_id}") from error
     return {"check_id": check_id, "already": False}
@@ -143,8 +145,9 @@ def bearers(folder: Path) -> List[proctable.Process]:
     return found
 
 
-def watch(folder: Path) -> int:
-    """The detached half: run the job's command, hold it to its limit, end what it left, write ``exit.json``."""
+def watch(folder: Path, secrets: Dict[str, str]) -> int:
+    """The detached half: run the job's command with ``secrets`` in its environment, hold it to its limit, end what it left, write
+    ``exit.json``."""
     os.umask(0o077)
     detach.become_subreaper()
     told: List[int] = []
@@ -156,7 +159,7 @@ def watch(folder: Path) -> int:
     record: Dict[str, Any] = {"v": 1, "code": None, "signal": None, "stopped": False, "timed_out": False, "error": ""}
     limit_s = float(job.get("limit_s") or 3600)
     try:
-        child = _run(folder, job)
+        child = _run(folder, job, secrets)
     except OSError as error:
         record["error"] = f"{(job.get('argv') or ['?'])[0]} cannot be started: {error.strerror or error}"
         return _ended(folder, record)
@@ -181,7 +184,7 @@ def watch(folder: Path) -> int:
     return _ended(folder, record)
 
 
-def _run(folder: Path, job: Dict[str, Any]) -> "subprocess.Popen[bytes]":
+def _run(folder: Path, job: Dict[str, Any], secrets: Dict[str, str]) -> "subprocess.Popen[bytes]":
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     out, log = os.open(folder / "facts.jsonl", flags, 0o600), os.open(folder / "log", flags, 0o600)
     try:
@@ -191,7 +194,7 @@ def _run(folder: Path, job: Dict[str, Any]) -> "subprocess.Popen[bytes]":
             stdout=out,
             stderr=log,
             cwd=str(folder),
-            env=detach.child_environment({**job["env"], MARKER: str(folder)}),
+            env=detach.child_environment({**job["env"], **secrets, MARKER: str(folder)}),
             start_new_session=True,
         )
     finally:
@@ -220,11 +223,16 @@ def _ended(folder: Path, record: Dict[str, Any]) -> int:
     return 0
 
 
-def _spawn(folder: Path) -> None:
+def _spawn(folder: Path, secrets: Dict[str, str]) -> None:
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    secret_read = claims.hand_over(secrets)
+    arguments = ["job", str(folder), "--secret-fd", str(secret_read)]
     try:
-        detach.spawn(["job", str(folder)], log=log, cwd=folder, env=detach.child_environment({MARKER: str(folder)}))
+        inherited = detach.child_environment({MARKER: str(folder)})
+        env = {name: value for name, value in inherited.items() if name not in secrets}
+        detach.spawn(arguments, log=log, cwd=folder, env=env, pass_fds=(secret_read,))
     finally:
+        os.close(secret_read)
         os.close(log)
     deadline = time.monotonic() + START_WAIT_S
     while not (folder / "started.json").exists():

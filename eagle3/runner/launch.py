@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import shutil
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from eagle3.runner import adopt, detach, events, identity, rundir, state
-from eagle3.runner.claims import marker
+from eagle3.runner.claims import hand_over, marker
 from eagle3.runner.conditions import log_tail
 from eagle3.runner.ending import ended_record
 from eagle3.runner.errors import VerbError, from_os_error
@@ -204,13 +203,9 @@ def _spawn_supervisor(run_dir: Path, attempt: int, actor: str, secrets: Dict[str
     folder = state.attempt_dir(run_dir, attempt)
     log = os.open(folder / "run.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     ack_read, ack_write = os.pipe()
-    secret_read, secret_write = os.pipe()
+    secret_read = hand_over(secrets)
     try:
         os.fchmod(log, run_dir.stat().st_mode & 0o660)
-        # Always written, so that "no secrets" and "the launcher died" differ. It fits into the pipe: check_secrets.
-        os.write(secret_write, json.dumps(secrets).encode("ascii"))
-        os.close(secret_write)
-        secret_write = -1
         arguments = ["supervise", str(run_dir), "--attempt", str(attempt), "--detach", f"--actor={actor}"]
         arguments += ["--ack-fd", str(ack_write), "--secret-fd", str(secret_read)]
         # A secret of the caller's own environment (a shell's) goes to the worker like the others, through the pipe.
@@ -221,9 +216,8 @@ def _spawn_supervisor(run_dir: Path, attempt: int, actor: str, secrets: Dict[str
         os.close(ack_read)
         raise
     finally:
-        for descriptor in (ack_write, secret_read, secret_write, log):
-            if descriptor >= 0:
-                os.close(descriptor)
+        for descriptor in (ack_write, secret_read, log):
+            os.close(descriptor)
     return ack_read
 
 

@@ -224,7 +224,7 @@ def _poll(args: Args) -> Dict[str, Any]:
 def _polled(args: Args, poller: polling.Poller) -> Dict[str, Any]:
     if isinstance(args.get("probe"), dict):
         _restore_due(args["workspace"])
-    PRESENCE.watch(str(args.get("run_id") or ""))
+    PRESENCE.watch(str(args.get("run_id") or args.get("watching") or ""))
     return poller.poll(args, _run_of(args), time.time())
 
 
@@ -282,8 +282,8 @@ def _check_start(args: Args) -> Dict[str, Any]:
 
 
 def _shakedown(args: Args) -> Dict[str, Any]:
-    actor = str(args.get("actor") or "")
-    return shakedown.start(args["workspace"], args["run_id"], args["spec"], str(args.get("python") or sys.executable), actor)
+    python, actor = str(args.get("python") or sys.executable), str(args.get("actor") or "")
+    return shakedown.start(args["workspace"], args["run_id"], args["spec"], python, actor, args.get("secret_env"))
 
 
 def _check_read(args: Args) -> Dict[str, Any]:

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,13 @@ SMOL = resolve("smoke", "smollm2-135m", "cpu")
 ON_GPUS = SMOL.model_copy(update={"device": "cuda"})
 
 
-def asked(spec: RunSpec | None = None, workspace: str = "/nowhere/eagle3", **more: Any) -> dict[str, Any]:
+def asked(
+    spec: RunSpec | None = None, workspace: str = "/nowhere/eagle3", taken: Sequence[str] = (), **more: Any
+) -> dict[str, Any]:
     """What a console would ask the container for, with this interpreter as the worker's."""
     # A login shell that does nothing: what this machine's own start-up files do is not the subject, and takes its time.
     # And much patience: a busy machine is not the subject either.
-    return {**with_pythons(wants(spec, workspace), sys.executable), "shell": "/bin/true", "patience": 10.0, **more}
+    return {**with_pythons(wants(spec, workspace, taken=taken), sys.executable), "shell": "/bin/true", "patience": 10.0, **more}
 
 
 def gathered(*sections: str, root: Path = Path("/"), **wanted: Any) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eagle3.core.estimate import estimate
 from eagle3.core.wording import bytes_label
 from eagle3.runner.launch import launch
 from tests.readiness.light import ON_GPUS, SMOL, asked, changed, fault, gathered, judged, mended, tree, unclear, with_mounts
@@ -16,12 +18,14 @@ from tests.runner.support import shell, wait_end
 MIB = 1 << 20
 
 
-def on_tmpfs(tmp_path: Path, options: str, *more: str, spec: Any = None, paths: list[str] | None = None) -> dict[str, Any]:
+def on_tmpfs(
+    tmp_path: Path, options: str, *more: str, spec: Any = None, paths: list[str] | None = None, taken: Sequence[str] = ()
+) -> dict[str, Any]:
     """Facts of a workspace on a tmpfs of its own, after the shell lines ``more``."""
     place = tmp_path / "disk"
     place.mkdir(exist_ok=True)
     workspace = f"{place}/ws"
-    wanted = {**asked(spec, workspace), "paths": [workspace, *(paths or [])]}
+    wanted = {**asked(spec, workspace, taken), "paths": [workspace, *(paths or [])]}
     return with_mounts(["disk"], [f"mount -t tmpfs -o {options} tmpfs {place}", *more], wants=wanted)
 
 
@@ -78,6 +82,16 @@ def test_a_run_that_is_too_large_for_the_disk_is_told_with_the_arithmetic(tmp_pa
     assert told.id == f"disk.needs:{tmp_path}/disk" and "choose another workspace" in told.remedy
     fault("disk.needs", disk(floor + wanted / 0.9), "to use", SMOL, status="warn")
     mended("disk.needs", disk(floor + 2 * wanted), SMOL)
+
+
+def test_a_fork_fits_where_the_whole_run_would_not(tmp_path: Path) -> None:
+    """Four hidden layers of every token are linked; what is trained and exported is new."""
+    long = SMOL.model_copy(update={"data": SMOL.data.model_copy(update={"train_prompts": 2048})})
+    taken = ("prepare", "regenerate", "extract", "vocabulary")
+    whole, forked = (estimate(long, taken=stages).peak_bytes for stages in ((), taken))
+    size = f"size={(long.disk_floor_bytes + (whole + 2 * forked) // 3) >> 12 << 12}"
+    fault("disk.needs", on_tmpfs(tmp_path, size, spec=long), "for hidden states", long, status="fail")
+    mended("disk.needs", on_tmpfs(tmp_path, size, spec=long, taken=taken), long)
 
 
 def test_what_is_there_already_need_not_be_fetched(tmp_path: Path) -> None:

@@ -63,6 +63,15 @@ async def test_a_run_is_launched_followed_to_its_end_and_every_row_comes_once(
     assert news[-1].unreadable == 0
 
 
+async def test_who_looks_at_a_run_that_is_asked_nothing_is_told_with_its_name(
+    opened: Open, quick: Quick, seed: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    container = await opened(local=True, workspace=str(seed(tmp_path / "workspace")), settings=quick())
+    for run_id in ("ended", ""):
+        container.watch(run_id)
+        assert [watcher.watching for watcher in (await container.probe()).watchers] == [run_id]
+
+
 async def test_launching_twice_gives_the_first_run(reach: dict[str, Any], opened: Open, spec: RunSpec) -> None:
     container = await opened(**reach)
     first = await container.launch(spec, "once", actor="ada")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from eagle3.journal import Journal
-from eagle3.runner import proctable, rundir
+from eagle3.runner import jobs, proctable, rundir
 from eagle3.runner.errors import VerbError
 from eagle3.runner.launch import launch
 from tests.runner.support import (
@@ -93,6 +94,32 @@ def test_a_secret_of_the_shell_that_starts_a_run_is_not_the_supervisors(workspac
     run_dir = Path(launch(workspace, "r", "", shell("touch ready; exec sleep 600"), secret_env={"HF_TOKEN": SECRET})["run_dir"])
     wait_for((run_dir / "ready").exists)
     assert holders(SECRET, "environ") - {os.getpid()} == {started(run_dir)["pid"]}
+
+
+def test_of_a_shakedown_only_the_command_holds_a_secret(workspace: Path, tmp_path: Path, channel: Channel) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\nmkfifo go; touch ready; read word < go\n"
+        'printf \'{"text": "%s", "asked": "%s"}\n\' "$(printf %s "$HF_TOKEN" | sha256sum)" "$*"\n'
+    )
+    python.chmod(0o755)
+    asked = {"workspace": str(workspace), "run_id": "shakedown-s", "spec": {"worker_python": str(python)}}
+    channel.result("shakedown", **asked, secret_env={"HF_TOKEN": SECRET})
+    folder = workspace / "checks" / "shakedown-s"
+    wait_for((folder / "ready").exists)
+    [command] = holders(SECRET, "environ")
+    assert command in {pid for pid, _ in jobs.bearers(folder)} - {started_job(folder)}
+    assert holders(SECRET, "cmdline") == set() and files_with(SECRET, tmp_path) == []
+    (folder / "go").write_text("on\n")
+    done = wait_for(lambda: found if (found := jobs.read(workspace, "shakedown-s"))["done"] else None)
+    told = json.loads(done["lines"][0])
+    assert told["text"].split()[0] == hashlib.sha256(SECRET.encode()).hexdigest()
+    assert "--secret=HF_TOKEN" in told["asked"]
+    assert files_with(SECRET, tmp_path) == []
+
+
+def started_job(folder: Path) -> int:
+    return int(rundir.read_json(folder / "started.json")["pid"])
 
 
 def ended_with_secrets(workspace: Path) -> Path:

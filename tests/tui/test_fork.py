@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from eagle3.core import presets
+from eagle3.core.estimate import estimate
 from eagle3.core.lineage import ForkError
 from eagle3.core.presets import SpecError
-from eagle3.core.records import Forkable
+from eagle3.core.records import Disk, Forkable, Probe
 from eagle3.runner import rundir
 from remote.container import Container
 from remote.errors import ContainerError
@@ -23,8 +24,10 @@ from tests.tui.support.driving import until_seen
 from tests.tui.support.folders import NOW, write_run
 from tests.tui.test_local import FAKE_WORKER
 from tests.tui.test_oneshot import talk
+from tui import expect
 from tui.fork_command import Wanted, fork
 from tui.forking import origins, planned
+from tui.formats import bytes_label
 
 PARENT = presets.resolve("pilot", "smollm2-135m", "cpu")
 THERE = Forkable(
@@ -48,8 +51,19 @@ def test_the_plan_names_what_is_taken_over_and_what_differs() -> None:
     assert made.plan.takes == ("prepare", "regenerate", "extract", "vocabulary")
     assert (made.plan.checkpoint, made.spec.workspace, made.spec.forked_from) == (50, "/data/e", "run-a@step-50")
     assert made.changes == ("train.learning_rate: 0.001 → 0.0005",)
-    rows = dict(made.rows("box", "new-run", lambda spec: "9 GiB free"))
+    rows = dict(made.rows("box", "new-run", "9 GiB free"))
     assert rows["Takes over"].startswith("prepare, regenerate") and "checkpoint step-50" in rows["Runs again"]
+
+
+def test_a_fork_asks_no_room_for_what_it_links_to() -> None:
+    whole = planned(THERE, "prepare", ["evaluate.prompts=4"], "~/eagle3")
+    made = planned(THERE, "train@50", ["train.learning_rate=5e-4"], "~/eagle3")
+    said = dict(made.rows("box", "new-run", ""))["Disk"]
+    assert said.startswith(f"at most {bytes_label(estimate(made.spec, taken=made.plan.takes).peak_bytes)} beside what is linked")
+    between = (estimate(whole.spec).peak_bytes + estimate(made.spec, taken=made.plan.takes).peak_bytes) // 2
+    disk = Disk(path="~/eagle3", mount="/", total_bytes=9 << 30, free_bytes=between + PARENT.disk_floor_bytes)
+    assert "not enough" in expect.free_words(Probe(disks=[disk]), whole.spec, whole.plan.takes)
+    assert "not enough" not in expect.free_words(Probe(disks=[disk]), made.spec, made.plan.takes)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +103,9 @@ async def test_f_forks_from_a_checkpoint_after_a_confirmation_that_says_what_is_
         await until_seen(pilot, "● running", "pilot-fork-")
         [(parent, new_id, plan)] = container.forks
         assert (parent, plan.checkpoint, container.launches) == ("run-a", 50, [(new_id, "pilot", False)])
+        longer = PARENT.model_copy(update={"train": PARENT.train.model_copy(update={"max_steps": 300})})
+        needed = estimate(longer, taken=plan.takes).needs[0]
+        assert container.asked[-1][0]["needs"][0] == vars(needed), "its readiness is of what is still to be done"
 
 
 async def test_escape_forks_nothing_and_a_run_that_is_gone_says_so(container: FakeContainer, make_app: MakeApp) -> None:
@@ -151,6 +168,8 @@ async def test_the_command_says_what_it_would_do_and_does_it_once_under_one_id(
         assert await fork(talk(container), Wanted("run-a", "train@50", (), "child"), None) == 0
     assert [run_id for run_id, _, _ in container.launches] == ["child", "child"]
     assert [json.loads(line)["already"] for line in capsys.readouterr().out.splitlines()] == [False, True]
+    needed = estimate(PARENT, taken=("prepare", "regenerate", "extract", "vocabulary")).needs[0]
+    assert container.asked[-1][0]["needs"][0] == vars(needed)
 
 
 async def test_a_fork_over_the_real_link_links_the_parents_files_and_runs(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from textual.widgets import Button, Input, Select
 
 from eagle3.core import presets
+from eagle3.core.stage_order import STAGES
 from remote.errors import ContainerError
 from tests.tui.conftest import MakeApp
 from tests.tui.support.container import FakeContainer
@@ -99,6 +100,20 @@ async def test_the_form_says_what_the_run_will_do(make_app: MakeApp, size: tuple
         for stage in ("prepare", "regenerate", "extract", "vocabulary", "train", "evaluate", "export"):
             assert stage in screen
         await until_seen(pilot, "Ctrl+l Launch", "Launch  Ctrl+l")
+
+
+async def test_each_stage_of_the_estimate_is_one_line_at_any_width(make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("3")
+        for columns, rows in ((80, 24), (110, 40), (120, 40), (200, 50)):
+            await pilot.resize_terminal(columns, rows)
+            row = re.compile(rf"({'|'.join(STAGES)}) +\d[^│]* (?:measured|derived)[ ▁-█]*│")
+            await until(
+                pilot,
+                lambda row=row: row.findall(seen(pilot.app)) == [*STAGES],  # type: ignore[misc, arg-type]
+                f"seven unbroken lines at {columns} columns",
+            )
 
 
 async def test_what_is_wrong_is_said_while_typing_and_nothing_launches(container: FakeContainer, make_app: MakeApp) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -11,12 +13,14 @@ from eagle3.core import presets, rates
 from eagle3.core.estimate import estimate
 from eagle3.core.presets import SpecError
 from eagle3.core.records import Disk, Probe
+from eagle3.core.stage_order import STAGES
 from tests.tui.support.container import GIB, eight_gpus
 from tests.tui.support.folders import NOW
 from tui import expect, fields, plan
 from tui.fields import listed
 from tui.plan import Choices, first_choices, for_machine, new_run_id, resolve
 from tui.state import Console
+from tui.widgets.effects import Amounts, effects_text
 
 
 def choices(typed: dict[str, str] | None = None, **values: str) -> Choices:
@@ -146,6 +150,32 @@ def test_rates_that_the_workspace_has_measured_count_before_all_others() -> None
     assert expect.expected(console, spec).seconds == estimate(spec).seconds, "those of another workspace say nothing"
     console.workspace = spec.workspace
     assert expect.expected(console, spec).of("train").rate == 5.0
+
+
+def effects(chosen: Choices, measured: Mapping[str, Any] | None = None) -> list[str]:
+    spec = resolve(chosen)
+    return effects_text(Amounts(spec, estimate(spec, measured), {}, ("", "")), None).plain.splitlines()
+
+
+def test_from_which_length_a_draft_pays_stands_with_the_estimate_and_says_how_that_is_known() -> None:
+    def told(chosen: Choices, measured: Mapping[str, Any] | None = None) -> list[str]:
+        return [line for line in effects(chosen, measured) if line.startswith("break-even")]
+
+    [pilot] = told(choices())
+    assert "from an acceptance length of 2.03 on, 8 in flight  derived: the pilot's speeds on two cores" in pilot
+    name = rates.break_even_name(resolve(choices()), 8)
+    [own] = told(choices(), {name: {"value": 2.2, "run": rates.BREAK_EVEN_BY["measured"]}})
+    assert "length of 2.20 on, 8 in flight  measured: vLLM's synthetic acceptance" in own
+    assert "is not known: `eagle3 breakeven` measures it" in told(on_gpus())[0]
+
+
+def test_the_estimate_of_every_preset_fits_half_of_120_columns_unbroken() -> None:
+    """60 columns, less the border, its padding and a scroll bar."""
+    for size, target, machine in itertools.product(plan.SIZES, presets.names("target"), presets.names("machine")):
+        table = effects(Choices(size, target, machine, {"data.prompts": "/data/p.jsonl"}))[:8]
+        assert table[0].split() == ["disk", "time", "GPUs", "tokens/s", "source"]
+        assert [line.split()[0] for line in table[1:]] == [*STAGES]
+        assert max(map(len, table)) <= 55, "\n".join(table)
 
 
 def test_a_run_that_cannot_work_is_not_launched() -> None:

@@ -91,6 +91,17 @@ async def test_two_runs_are_compared_from_the_keyboard(container: FakeContainer,
         await until_seen(pilot, "Acceptance, position 1")
 
 
+async def test_ended_runs_without_points_leave_nothing_to_wait_for(container: FakeContainer, make_app: MakeApp) -> None:
+    for name in ("run-a", "run-b"):
+        (write_run(container.root, name, "failed", steps=1) / "metrics.jsonl").write_text("")
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "run-a", "run-b")
+        await pilot.press("5")
+        await until_seen(pilot, "live first")
+        await pilot.press("space", "down", "space", "c")
+        await until_seen(pilot, "━ run-a", "━ run-b", "they left no points")
+
+
 async def test_filter_and_sort_work_while_typing_and_one_run_alone_is_no_comparison(
     container: FakeContainer, make_app: MakeApp
 ) -> None:

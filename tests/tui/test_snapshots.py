@@ -39,7 +39,8 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.mark.parametrize(("size", "colour"), [((80, 24), True), ((120, 40), True), ((80, 24), False)])
+@pytest.mark.parametrize("colour", [True, False])
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_every_screen_is_as_it_was(
     container: FakeContainer, make_app: MakeApp, utc: None, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], colour: bool
 ) -> None:

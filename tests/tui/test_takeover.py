@@ -68,6 +68,13 @@ async def test_a_run_is_held_saved_and_let_go_on_from_the_screen(container: Fake
         await until_seen(pilot, "The stacks of 2 processes")
 
 
+async def test_others_are_told_which_run_is_looked_at_also_when_it_has_ended(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a", "failed")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "✗ failed")
+        assert container.watched == ["run-a"]
+
+
 async def test_nothing_is_asked_of_a_run_that_has_ended(container: FakeContainer, make_app: MakeApp) -> None:
     write_run(container.root, "run-a", "failed")
     async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:

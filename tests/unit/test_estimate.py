@@ -45,6 +45,19 @@ def test_the_extraction_of_kimi_takes_what_its_reported_prefill_says() -> None:
     assert (stage.seconds - start_s) / stage.tokens * 100e6 == pytest.approx(3.7 * 3600, rel=0.01)
 
 
+def test_a_fork_takes_time_and_room_only_for_the_stages_that_it_does_itself() -> None:
+    whole, data = estimate(PILOT), ("prepare", "regenerate", "extract", "vocabulary")
+    forked = estimate(PILOT, taken=data)
+    linked = sum(whole.of(stage).bytes for stage in ("prepare", "extract", "vocabulary"))
+    assert forked.needs[0].bytes == forked.peak_bytes == whole.peak_bytes - linked, "its answers are copied, so they need room"
+    assert forked.seconds == sum(whole.of(stage).seconds for stage in ("train", "evaluate", "export"))
+    assert "hidden states" not in forked.needs[0].what and "checkpoints" in forked.needs[0].what
+    assert whole.needs[0].inodes - forked.needs[0].inodes == PILOT.data.train_prompts + PILOT.data.heldout_prompts
+    trained = estimate(PILOT, taken=(*data, "train"))
+    assert forked.peak_bytes - trained.peak_bytes == whole.of("train").bytes + whole.checkpoint_bytes
+    assert trained.needs[0].what == "texts and logs"
+
+
 def test_the_draft_is_as_large_as_the_one_that_a_real_pilot_left() -> None:
     # parameters of export/, and the bytes of train/checkpoints/step-200 without the rest of its files, of a run on two cores
     size = draft_size(PILOT)

@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from tui.comparing import Compared
 from tui.formats import clean_line
-from tui.plotting.figures import FIGURES, following
+from tui.plotting.figures import FIGURES
 from tui.screens.base import bindings_of
 from tui.screens.looking import PlotScreen
 from tui.state import Console
@@ -78,9 +78,12 @@ class CompareScreen(PlotScreen):
             return
         plot, figure = self.query_one("#overlay", MetricPlot), FIGURES[self._figure]
         shown = (compared.run_ids, tuple(view.metrics.version for view in compared.views.values()), len(compared.specs))
-        plot.show((shown, self._figure), figure, partial(compared.curves, self._figure, self._look.axis), self._look)
+        plot.show(
+            (shown, self._figure), figure, partial(compared.curves, self._figure, self._look.axis), self._look,
+            nothing="they left no points" if compared.ended else "no points yet",
+        )  # fmt: skip
         title = figure.title + (", position 1" if self._figure in {"acceptance", "loss_pos"} else "")
-        caption(plot, title=title, subtitle=plot.reading or self._look.words() or "lines: training · dots: held-out")
+        caption(plot, title=title, subtitle=self.words_below(plot, "lines: training · dots: held-out"))
         if (shown, compared.problems) == self._shown:
             return
         self._shown = (shown, dict(compared.problems))
@@ -93,7 +96,3 @@ class CompareScreen(PlotScreen):
 
     def plots(self) -> list[MetricPlot]:
         return [self.query_one("#overlay", MetricPlot)]
-
-    def action_other_figure(self, step: int) -> None:
-        self._figure = following(self._figure, step)
-        self.refresh_known()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
+from tui.plotting.figures import FIGURES, following
 from tui.plotting.view import HOUR_S, Range, View
 from tui.screens.base import ConsoleScreen
 from tui.widgets.plot import MetricPlot
@@ -34,12 +36,24 @@ LOOKS: dict[str, Callable[[View, Range], View]] = {
 
 
 class PlotScreen(ConsoleScreen):
-    """A screen whose plots share one way of being looked at, ``_look``; ``plots`` gives those in sight, the leading one first."""
+    """A screen whose plots share one way of being looked at, ``_look``; ``plots`` gives those in sight, the leading one first.
+    One of them shows the figure of ``figures`` that is chosen, ``_figure``."""
 
     _look = View()
+    _figure: str
+    figures: ClassVar[Sequence[str]] = tuple(FIGURES)
 
     def plots(self) -> Sequence[MetricPlot]:
         raise NotImplementedError
+
+    def words_below(self, plot: MetricPlot, otherwise: str) -> str:
+        """What stands below a plot: the values at the cursor, else how it is looked at, else ``otherwise``."""
+        return plot.reading or self._look.words() or otherwise
+
+    def action_other_figure(self, step: int) -> None:
+        """Another of the figures."""
+        self._figure = following(self._figure, step, self.figures)
+        self.refresh_known()
 
     def action_look(self, what: str) -> None:
         """Change how the plots are looked at; they share their axis."""
@@ -49,7 +63,7 @@ class PlotScreen(ConsoleScreen):
             return
         everything = next((plot.everything for plot in plots if plot.everything is not None), None)
         if everything is None:
-            self.console_app.tell("There are no points to look at yet.", "warning")
+            self.console_app.tell(f"There is nothing to look at: {plots[0].nothing}.", "warning")
             return
         self._look = LOOKS[what](self._look, everything)
         self.refresh_known()

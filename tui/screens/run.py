@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from tui.exporting import tables_of
 from tui.formats import age_label, count_label, number_label
-from tui.plotting.figures import FIGURES, following, marks_of
+from tui.plotting.figures import FIGURES, marks_of
 from tui.plotting.machine import MACHINE_FIGURES
 from tui.screens.base import TO_PILOT, TO_RUNS, bindings_of
 from tui.screens.looking import PlotScreen
@@ -86,8 +86,9 @@ def link_problem(console: Console, view: RunView, now: float) -> str:
 class RunScreen(PlotScreen):
     HERE = "run"
     BINDINGS = bindings_of("run")
-    _other = "acceptance"
-    """The figure in the right plot."""
+    _figure = "acceptance"
+    """In the right plot."""
+    figures = (*FIGURES, *MACHINE_FIGURES)
     _allowed: tuple[str, bool, bool] | None = None
 
     def body(self) -> ComposeResult:
@@ -146,30 +147,25 @@ class RunScreen(PlotScreen):
         nothing = "it left no points" if view.ended and view.heard else "no points yet"
         marks = partial(marks_of, view.events, metrics, look.axis)
         loss.show(version, FIGURES["loss"], partial(FIGURES["loss"].lines, metrics, look.axis), look, marks, nothing)
-        machine = MACHINE_FIGURES.get(self._other)
+        machine = MACHINE_FIGURES.get(self._figure)
         if machine is not None:
             drawn = partial(machine.lines, history, metrics, look.axis)
             other.show((version, history.watched), machine.figure, drawn, look, marks, machine.nothing, loss.everything, loss)
         else:
-            figure = FIGURES[self._other]
+            figure = FIGURES[self._figure]
             other.show(version, figure, partial(figure.lines, metrics, look.axis), look, marks, nothing, beside=loss)
         captions = {"loss": loss_title(view, roomy), "acceptance": acceptance_title(view, room)}
-        lengths = length_words(view, room) if self._other in {"acceptance", "length"} else ""
+        lengths = length_words(view, room) if self._figure in {"acceptance", "length"} else ""
         if machine is not None and (since := machine.since(history)) is not None:
             lengths = f"seen since {time.strftime('%H:%M', time.localtime(since))}"
-        title = machine.figure.title if machine is not None else FIGURES[self._other].title
-        caption(loss, title=captions["loss"], subtitle=loss.reading or look.words() or point)
-        caption(other, title=captions.get(self._other, title), subtitle=other.reading or lengths)
+        title = machine.figure.title if machine is not None else FIGURES[self._figure].title
+        caption(loss, title=captions["loss"], subtitle=self.words_below(loss, point))
+        caption(other, title=captions.get(self._figure, title), subtitle=other.reading or lengths)
 
     # --- how the plots are looked at
 
     def plots(self) -> list[MetricPlot]:
         return [self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)]
-
-    def action_other_figure(self, step: int) -> None:
-        """Another figure in the right plot."""
-        self._other = following(self._other, step, [*FIGURES, *MACHINE_FIGURES])
-        self.refresh_known()
 
     def exports(self) -> dict[str, str]:
         """The metric rows of the run, as CSV and as JSON."""

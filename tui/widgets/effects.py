@@ -20,7 +20,7 @@ from tui.formats import bytes_label, duration_label, one_line
 from tui.themes.palette import ACCENT, MUTED, TEXT, WARN
 from tui.widgets.panel import caption, join
 
-SOURCES = {"measured": TEXT, "reported": MUTED, "derived": MUTED}
+SOURCES = {"measured": TEXT, "reported": MUTED, "derived": MUTED, "": MUTED}
 
 
 @dataclass(frozen=True)
@@ -56,23 +56,26 @@ class EffectsPanel(VerticalScroll):
 def effects_text(amounts: Amounts, probe: Probe | None) -> Text:
     """The whole text; lines are folded by the widget."""
     spec, found = amounts.spec, amounts.found
-    rows = [Text(f"{'':<11} {'disk':>9} {'time':>12} {'GPUs':>6}  how known", MUTED)]
-    for stage in found.stages:
-        disk, time, gpus, known = expect.stage_cells(stage, spec)
-        rows.append(
-            Text.assemble(
-                (f"{stage.stage:<11} ", ACCENT), (f"{disk:>9} {time:>12} {gpus:>6}  ", TEXT), (known, SOURCES[stage.rate_source])
-            )
-        )
-    together = f"{bytes_label(found.peak_bytes):>9} {duration_label(found.seconds):>12}"
+    table = [expect.STAGE_COLUMNS, *(expect.stage_cells(stage, spec) for stage in found.stages)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    # As narrow as what stands in it: half of 120 columns must hold it unbroken.
+    head, *lines = [[cells[0].ljust(widths[0]), *map(str.rjust, cells[1:-1], widths[1:-1]), cells[-1]] for cells in table]
+    rows = [Text(" ".join(head), MUTED)]
+    for stage, (name, *amount, source) in zip(found.stages, lines, strict=True):
+        rows.append(Text.assemble((f"{name} ", ACCENT), (f"{' '.join(amount)} ", TEXT), (source, SOURCES[stage.rate_source])))
+    sums = map(str.rjust, (bytes_label(found.peak_bytes), duration_label(found.seconds)), widths[1:3])
     free = expect.free_words(probe, spec)
     rows.append(
         Text.assemble(
-            (f"{'together':<11} ", ACCENT), (together, f"bold {TEXT}"), (f"  {free}", WARN if "not enough" in free else TEXT)
+            (f"{'together':<{widths[0]}} ", ACCENT),
+            (" ".join(sums), f"bold {TEXT}"),
+            (f"  {free}", WARN if "not enough" in free else TEXT),
         )
     )
     if gpus := expect.gpu_line(probe, spec):
-        rows.append(Text.assemble((f"{'GPU memory':<11} ", MUTED), (gpus, WARN if "not enough" in gpus else TEXT)))
+        rows.append(Text.assemble(("GPU memory  ", MUTED), (gpus, WARN if "not enough" in gpus else TEXT)))
+    for words, source in expect.break_even(found):
+        rows.append(Text.assemble(("break-even  ", MUTED), (words, SOURCES[source])))
     rows += [Text.assemble(("problem     ", WARN), (one_line(problem, 400), WARN)) for problem in found.problems]
     rows += [Text(""), Text("Differs from the preset" if amounts.changes else "Nothing differs from the preset", f"bold {TEXT}")]
     rows += [Text(f"  {one_line(line, 300)}", TEXT) for line in listed(amounts.changes)]

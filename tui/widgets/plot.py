@@ -100,7 +100,8 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         self._marks: tuple[Mark, ...] = ()
         self._view = View()
         self._version: object = None
-        self._nothing = "no points yet"
+        self.nothing = "no points yet"
+        """What is said in place of a picture."""
         self._span: Range | None = None
         self._kept: tuple[object, list[Strip]] | None = None
         self._drawn_at = -math.inf
@@ -122,8 +123,8 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         axis, where that is not these lines' own. Where the plot ``beside`` was just built anew, this one waits for the next turn:
         two at once hold up the keys for twice as long."""
         self._span = span
-        if nothing != self._nothing:
-            self._nothing, self._kept = nothing, None
+        if nothing != self.nothing:
+            self.nothing, self._kept = nothing, None
             self.refresh()
         now = self._clock()
         on_screen = self.is_on_screen and self.size.width > 0
@@ -187,7 +188,7 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         """The picture as text with ANSI colours."""
         everything = self.everything
         if everything is None or self._figure is None or width < 12 or height < 4:
-            return said(self._nothing) if everything is None else ""
+            return said(self.nothing) if everything is None else ""
         window = self._view.within(self._span or everything)
         drawn = self._drawn(max(8, width - 8), window)
         if not drawn:

@@ -5,7 +5,7 @@ Paths may begin with ``~`` or hold ``{cache}``; the container expands them, sinc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from eagle3.core.estimate import estimate
@@ -17,10 +17,11 @@ SHARED_PATHS = ("{tmp}", "/dev/shm", "~/.cache", "{hf_cache}")
 RANK_COUNTS = (2, 4, 8)
 
 
-def wants(spec: RunSpec | None, workspace: str, *, urls: Iterable[str] = ()) -> dict[str, Any]:
+def wants(spec: RunSpec | None, workspace: str, *, urls: Iterable[str] = (), taken: Collection[str] = ()) -> dict[str, Any]:
     """The ``wants`` of verb ``facts`` and of ``eagle3 probe``. Without a spec only the machine is looked at.
 
-    ``urls`` are vLLM servers that the operator named: of those it is asked whether they serve the model.
+    ``urls`` are vLLM servers that the operator named: of those it is asked whether they serve the model. ``taken`` are the
+    stages that a fork takes over: no room is asked for them.
     """
     asked: dict[str, Any] = {
         "workspace": workspace, "paths": [workspace, *SHARED_PATHS], "pythons": {"worker": "", "server": ""}, "model": "",
@@ -41,7 +42,7 @@ def wants(spec: RunSpec | None, workspace: str, *, urls: Iterable[str] = ()) -> 
             "max_model_len": target.max_model_len, "dtype": target.dtype, "trust_remote_code": target.trust_remote_code,
             "device": spec.device, "tensor_parallel": parallel, "rank_counts": rank_counts(spec),
         },
-        "needs": needs(spec, workspace),
+        "needs": needs(spec, workspace, taken),
         "port": spec.server.port,
         "speculative": {"method": "eagle3", "num_speculative_tokens": spec.evaluate.num_speculative_tokens},
         "gpus": gpus_of(spec),
@@ -54,9 +55,9 @@ def with_pythons(asked: Mapping[str, Any], default: str) -> dict[str, Any]:
     return {**asked, "pythons": {"worker": worker, "server": asked["pythons"].get("server") or worker}}
 
 
-def needs(spec: RunSpec, workspace: str) -> list[dict[str, Any]]:
+def needs(spec: RunSpec, workspace: str, taken: Collection[str] = ()) -> list[dict[str, Any]]:
     """``[{"path","bytes","inodes","what","unless"}]``: what the run will write, as the estimate has it, under ``workspace``."""
-    found = [vars(need) for need in estimate(spec).needs]
+    found = [vars(need) for need in estimate(spec, taken=taken).needs]
     return [{**need, "path": workspace} if need["path"] == spec.workspace else dict(need) for need in found]
 
 

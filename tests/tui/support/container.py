@@ -120,6 +120,7 @@ class FakeContainer:
         self.opened = 0
         self.closed = 0
         self.reconnects = 0
+        self.watched: list[str] = []
         self.workspaces: list[str] = []
         self._link: LinkState = LinkState("connecting", NOW)
         self._on_link: OnLink = lambda link: None
@@ -148,6 +149,9 @@ class FakeContainer:
 
     def reconnect(self) -> None:
         self.reconnects += 1
+
+    def watch(self, run_id: str) -> None:
+        self.watched.append(run_id)
 
     async def open(self, *, persist: bool = False) -> None:
         self.opened += 1
