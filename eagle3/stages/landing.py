@@ -12,6 +12,7 @@ import errno
 import fcntl
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -71,8 +72,9 @@ class Landing:
         self.landed_tokens = 0
         self.hold = Hold(ctx, "extract", "samples")
         self.room = DiskRoom(ctx, self.hold, clock=clock, free_bytes=free_bytes)
-        self.limit = BackOff(ctx.spec.extract.concurrency, ctx.spec.extract.p95_factor)
-        self._in_flight = 0
+        # One thing holds a server back: at one that others use too its own figure, over everybody's requests.
+        shared = server.limit() is not None
+        self._own = None if shared else BackOff(ctx.spec.extract.concurrency, ctx.spec.extract.p95_factor)
         self._suspects: set[int] = set()
         self._unreachable_since: float | None = None
         self._began = self._last = clock()
@@ -86,18 +88,11 @@ class Landing:
         self.hold.total = len(samples) + len(self.done)
         self._tell()
         async with Completions(self._server.base_url, timeout_s=settings.request_timeout_s, retries=0) as client:
-
-            async def land(sample: Row) -> None:
-                self._in_flight += 1
-                try:
-                    await self._land(client, sample)
-                finally:
-                    self._in_flight -= 1
-
+            land = partial(self._land, client)
             asked: Sequence[Row] = samples
             for _ in range(1 + _MIXED_UP_ROUNDS):
                 await run_bounded(
-                    asked, land, concurrency=settings.concurrency, watch=self._watch, hold=self._full, limit=self._server.limit
+                    asked, land, concurrency=settings.concurrency, watch=self._watch, hold=self.hold, limit=self._most
                 )
                 asked = [sample for sample in among or samples if sample["index"] in self._suspects]
                 self._suspects.clear()
@@ -111,8 +106,8 @@ class Landing:
         self._ctx.check_stop()
         self._server.check_alive()
 
-    def _full(self) -> bool:
-        return self.hold() or self._in_flight >= self.limit.limit
+    def _most(self) -> int | None:
+        return self._server.limit() if self._own is None else self._own.limit
 
     async def _land(self, client: Completions, sample: Row) -> None:
         size = self._store.landing_bytes(len(sample["input_ids"]))
@@ -183,7 +178,7 @@ class Landing:
             discard(raw)
 
     def _seen(self, seconds: float, tokens: int) -> None:
-        change = self.limit.take(seconds, tokens)
+        change = self._own.take(seconds, tokens) if self._own is not None else None
         if change is not None and (change.after < change.before or change.after == self._ctx.spec.extract.concurrency):
             self._ctx.journal.event("backing-off", _words(change), level="warn" if change.after < change.before else "info")
 
