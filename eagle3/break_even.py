@@ -9,6 +9,7 @@ the speed of a draft of which next to nothing is accepted.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -27,7 +28,7 @@ from eagle3.core.verdict import BUSY_ABOVE
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.journal import Journal
 from eagle3.measured import remember
-from eagle3.runner import rundir
+from eagle3.runner import keeper, rundir
 from eagle3.stages import measuring, prepare
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.serving import Prompt, heldout_prompts, measure_load, warm_up
@@ -81,14 +82,13 @@ def measure(spec: RunSpec, stop_requested: Callable[[], bool]) -> Found:
     bring_target(ctx)
     prepare.run(ctx)
     prompts = heldout_prompts(ctx, spec.evaluate.prompts)
-    _make_untrained(ctx)
-    with VllmServer(ctx, "plain", stage="evaluate") as server:
-        plain = {level: _plain(ctx, server, prompts, level) for level in spec.evaluate.levels}
-    with VllmServer(ctx, "draft", extra_args=_speculative(ctx), stage="evaluate") as server:
-        points = [
-            Point(level, plain[level], measuring.measure(ctx, server, prompts, concurrency=level).speed)
-            for level in spec.evaluate.levels
-        ]
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(keeper.keeping(ctx.path("logs", "keeper.log")))
+        except OSError as error:
+            text = f"The keeper that ends the servers if this command is killed could not be started ({error}); put that right."
+            raise StageError(text) from error
+        points = _points(ctx, prompts)
     if lacking := [point.concurrency for point in points if point.break_even_len is None]:
         raise StageError(
             f"The draft server drafted nothing at concurrency {lacking[0]}; see {ctx.path('logs', 'server-draft.log')}."
@@ -99,6 +99,16 @@ def measure(spec: RunSpec, stop_requested: Callable[[], bool]) -> Found:
     remember(workspace, spec, BREAK_EVEN_BY[found.source], lengths, tokens=tokens)
     rundir.write_json(folder / "break-even.json", {**found.to_json(), "t": time.time()})
     return found
+
+
+def _points(ctx: StageContext, prompts: Sequence[Prompt]) -> list[Point]:
+    """The speeds without a draft and with an untrained one, at each concurrency."""
+    levels = ctx.spec.evaluate.levels
+    _make_untrained(ctx)
+    with VllmServer(ctx, "plain", stage="evaluate") as server:
+        plain = {level: _plain(ctx, server, prompts, level) for level in levels}
+    with VllmServer(ctx, "draft", extra_args=_speculative(ctx), stage="evaluate") as server:
+        return [Point(level, plain[level], measuring.measure(ctx, server, prompts, concurrency=level).speed) for level in levels]
 
 
 def _plain(ctx: StageContext, server: VllmServer, prompts: Sequence[Prompt], level: int) -> Speed:

@@ -36,7 +36,7 @@ from eagle3.commands.common import (
     spec_of,
     summary_of,
 )
-from eagle3.commands.control import checkpoint, pause
+from eagle3.commands.control import checkpoint, pause, restore
 from eagle3.commands.control import request as request_of
 from eagle3.commands.following import secrets_of, start
 from eagle3.commands.fork import fork
@@ -55,7 +55,7 @@ HELP = "Start, stop and read runs on this machine. Exit codes: 0 fine, 1 a run f
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=HELP)
 app.add_typer(spec_commands.app, name="spec")
-for command in (fork, pause, checkpoint, prune, prefetch, breakeven, shakedown):
+for command in (fork, pause, checkpoint, restore, prune, prefetch, breakeven, shakedown):
     app.command()(command)
 app.command("import")(import_states)
 

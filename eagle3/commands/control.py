@@ -1,4 +1,4 @@
-"""``eagle3 pause`` and ``eagle3 checkpoint``: asking a run that works. (``resume`` lets a paused one go on.)"""
+"""``eagle3 pause``, ``checkpoint`` and ``restore``: asking of a run. (``resume`` lets a paused one go on.)"""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def checkpoint(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json:
             f"{run_id} is in {reply['stage'] or 'its start'}, where all that is finished is on disk; train saves its first step."
         )
         typer.echo(f"{run_id} saves after the step under way." if reply["stage"] == "train" else later)
+
+
+def restore(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: Json = False) -> None:
+    """Start again what was stopped for a run that has ended and could not be started again by itself."""
+    reply = ask("restore", {"workspace": workspace, "run_id": run_id, "actor": actor()}, as_json=as_json)
+    if as_json:
+        typer.echo(json.dumps(reply))
+        return
+    names = ", ".join(reply["services"])
+    typer.echo(f"Starting {names} again." if names else f"Nothing that was stopped for {run_id} waits to be started again.")
 
 
 def request(run_id: str, workspace: str, action: str, *, as_json: bool) -> dict[str, Any]:

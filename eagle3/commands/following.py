@@ -64,9 +64,9 @@ def start(
     run_dir = Path(ack["run_dir"])
     if quiet:
         return
-    typer.echo(
-        f"{run_id} {'goes on' if resume else 'has started'} in {run_dir} (attempt {ack['attempt']}).", err=detach and as_json
-    )
+    waits = ack["state"] == "starting"
+    how = "starts by itself when what yields to it has stopped," if waits else "goes on" if resume else "has started"
+    typer.echo(f"{run_id} {how} in {run_dir} (attempt {ack['attempt']}).", err=detach and as_json)
     if detach:
         if as_json:
             typer.echo(json.dumps(ack))

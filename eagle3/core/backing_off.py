@@ -1,7 +1,8 @@
-"""How many requests a stage keeps in flight: fewer when the server answers late, more again when it does not. Pure.
+"""How many requests the extraction keeps in flight at a server of the run's own: fewer when it answers late, more again when it
+does not. Pure.
 
 Additive increase, multiplicative decrease, as TCP does: what is measured is the time of a request for each of its tokens, against
-the median of the first ones. It protects a server that others use too, and keeps requests on one's own from timing out in a row.
+the median of the first ones. It keeps requests from timing out in a row; where others use a server too, `courtesy` decides alone.
 """
 
 from __future__ import annotations

@@ -48,16 +48,18 @@ class TrainingGuards:
 
     def __init__(self, settings: Guards) -> None:
         self._set = settings
-        self._tokens = 0
+        self._tokens = self._steps = 0
         self._losses: deque[float] = deque(maxlen=settings.flat_loss_steps)
         self._norms: deque[float] = deque(maxlen=settings.gradient_steps)
         self._firsts: deque[float] = deque(maxlen=100)
         self._first_memory: float | None = None
+        self._first_memory_step = 0
         self._clocks: tuple[float, float] | None = None
         self._tripped: set[str] = set()
 
     def take(self, seen: StepSeen) -> list[Finding]:
         """What tripped at this step."""
+        self._steps += 1
         found = [
             *self._finite(seen), *self._gradient(seen), *self._flat(seen), *self._first(seen), *self._memory(seen),
             *self._clock(seen),
@@ -128,15 +130,16 @@ class TrainingGuards:
 
     def _memory(self, seen: StepSeen) -> list[Finding]:
         used, total = seen.gpu_used_bytes, seen.gpu_total_bytes
-        if used is None or not total or seen.step < self._set.memory_after_steps:
+        # Of this attempt: what a resumed one takes in its first steps is no creeping.
+        if used is None or not total or self._steps < self._set.memory_after_steps:
             return []
         if self._first_memory is None:
-            self._first_memory = float(used)
+            self._first_memory, self._first_memory_step = float(used), seen.step
         grown = (used - self._first_memory) / total
         if not self._once("memory", tripped=grown > self._set.memory_share):
             return []
         text = (
-            f"GPU memory grew by {grown:.0%} of the card since step {self._set.memory_after_steps}, to {used / 2**30:.1f} of "
+            f"GPU memory grew by {grown:.0%} of the card since step {self._first_memory_step}, to {used / 2**30:.1f} of "
             f"{total / 2**30:.1f} GiB. Save now, and resume before it runs out."
         )
         return [Finding("memory", text, grown, self._set.memory_share, {"step": float(seen.step)}, self._set.memory)]
@@ -182,7 +185,7 @@ def repeated_answers(shares: Sequence[float], settings: Guards) -> list[Finding]
 
 def blind_samples(supervised: Sequence[int], settings: Guards) -> list[Finding]:
     """``supervised``: of each sample, the tokens that the loss sees."""
-    if not supervised or settings.blind == "off":
+    if len(supervised) < settings.answers_at_least or settings.blind == "off":
         return []
     blind = sum(count == 0 for count in supervised)
     part = blind / len(supervised)

@@ -130,40 +130,30 @@ async def run_bounded(
     concurrency: int,
     watch: Callable[[], None],
     hold: Callable[[], bool] = lambda: False,
-    limit: Callable[[], int | None] = lambda: None,
 ) -> list[Failure[Item]]:
     """Do ``work`` for every item, at most ``concurrency`` at a time; the items that failed.
 
     ``watch`` is called five times a second and ends everything by raising (Stopped, StageError of a dead server). Work
-    under way is cancelled then; what it had put on disk stays. While ``hold`` is true no item is begun, nor while ``limit``
-    items or more are under way: it is asked before each and may change. Any other exception of ``work`` ends everything too.
+    under way is cancelled then; what it had put on disk stays. While ``hold`` is true no item is begun. Any other exception of
+    ``work`` ends everything too.
     """
     pending = iter(items)
     failures: list[Failure[Item]] = []
-    under_way = 0
-
-    def wait() -> bool:
-        most = limit()
-        return hold() or (most is not None and under_way >= most)
 
     async def worker() -> None:
-        nonlocal under_way
         while True:
-            # A file of another process, or the load of a server, says when it ends. The item is taken after that, so that
-            # none waits in the hand of a worker that is held.
-            while wait():  # noqa: ASYNC110
+            # A file of another process says when it ends. The item is taken after that, so that none waits in the hand of a
+            # worker that is held.
+            while hold():  # noqa: ASYNC110
                 await asyncio.sleep(_WATCH_S)
             try:
                 item = next(pending)
             except StopIteration:
                 return
-            under_way += 1
             try:
                 await work(item)
             except RequestFailed as error:
                 failures.append(Failure(item, error))
-            finally:
-                under_way -= 1
 
     async def watcher() -> None:
         while True:

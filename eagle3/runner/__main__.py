@@ -54,6 +54,9 @@ def main(argv: Optional[List[str]] = None) -> int:
     add.add_argument("folder", type=Path)
     add.add_argument("--secret-fd", type=int, required=True)
     commands.add_parser("build-env", help=argparse.SUPPRESS).add_argument("plan", type=Path)
+    add = commands.add_parser("keep", help=argparse.SUPPRESS)
+    add.add_argument("mark")
+    add.add_argument("--fd", type=int, required=True)
     add = commands.add_parser("end", help=argparse.SUPPRESS)
     add.add_argument("run_dir", type=Path)
     add.add_argument("--attempt", type=int, required=True)
@@ -92,6 +95,11 @@ def _run(options: argparse.Namespace) -> int:
 
         detach.leave()
         return jobs.watch(options.folder.resolve(), claims.read_secrets(options.secret_fd))
+    if options.command == "keep":
+        from eagle3.runner import detach, keeper
+
+        detach.leave()
+        return keeper.keep(options.mark, options.fd)
     if options.command == "build-env":
         from eagle3.runner import buildenv
 

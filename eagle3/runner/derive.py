@@ -124,11 +124,11 @@ def _not_started(facts: Facts) -> Tuple[str, str]:
         return "starting", f"starting: {facts.yielding} is being stopped for it first" if facts.yielding else "starting"
     since = facts.starting.get("t") or facts.claimed_t
     if since is None:
-        return "unknown", "never started; launch it again"
+        return "unknown", "made, but never started; resume it to start it"
     # A claim made after ``now`` was read lies a moment ahead of it.
     if facts.starter_here and abs(facts.now - since) < START_DEADLINE_S:
         return "starting", "starting"
-    return "unknown", "never started: its start was interrupted; launch it again"
+    return "unknown", "never started: its start was interrupted; resume it to start it"
 
 
 def _signal_name(number: int) -> str:

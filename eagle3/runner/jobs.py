@@ -137,12 +137,7 @@ def is_live(folder: Path) -> bool:
 
 def bearers(folder: Path) -> List[proctable.Process]:
     """The live processes of this user that bear the job's marker, this one left out."""
-    found = []
-    for process in proctable.snapshot().values():
-        ours = process.pid != os.getpid() and proctable.is_live(process) and proctable.is_ours(process.pid)
-        if ours and proctable.environment(process.pid).get(MARKER) == str(folder):
-            found.append((process.pid, process.start_ticks))
-    return found
+    return [(found.pid, found.start_ticks) for found in proctable.bearing({MARKER: str(folder)})]
 
 
 def watch(folder: Path, secrets: Dict[str, str]) -> int:

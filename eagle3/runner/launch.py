@@ -38,7 +38,8 @@ def launch(
     secret_env: Optional[Dict[str, str]] = None,
     attempt: Optional[int] = None,
 ) -> Dict[str, Any]:
-    """Start the run, or find it started; answers when ``started.json`` of the attempt is on disk.
+    """Start the run, or find it started; answers when ``started.json`` of the attempt is on disk. Where what must yield to it
+    takes longer than `START_WAIT_S` to stop, the answer's state is "starting", ``started`` is empty, and it starts by itself.
 
     The run id is the idempotency key: a second call gives the first one's answer with ``already`` true. With ``resume``
     the next attempt is started if the last one has ended; a live one is the answer as it stands. ``attempt`` makes a
@@ -71,7 +72,7 @@ def launch(
         _make_way(run_dir, plan or rundir.read_object(run_dir / "launch.json"), actor)
     own_plan = {**plan, "v": 1, "actor": actor} if plan and number > 1 else None
     try:
-        return _start_or_join(run_dir, number, actor, secrets, own_plan)
+        return _start_or_join(run_dir, number, actor, secrets, own_plan, made=made)
     except OSError as error:
         raise from_os_error(error, f"starting the run {run_id}") from error
 
@@ -110,14 +111,14 @@ def _attempt(run_dir: Path, resume: bool, wanted: Optional[int]) -> int:
 
 
 def _start_or_join(
-    run_dir: Path, attempt: int, actor: str, secrets: Dict[str, str], own_plan: Optional[Dict[str, Any]]
+    run_dir: Path, attempt: int, actor: str, secrets: Dict[str, str], own_plan: Optional[Dict[str, Any]], *, made: bool
 ) -> Dict[str, Any]:
     folder = state.attempt_dir(run_dir, attempt)
     mode = run_dir.stat().st_mode & 0o2770
     if not folder.exists():
         check_secrets_given(run_dir.name, rundir.read_object(run_dir / "launch.json"), secrets)
     if rundir.claim(folder, mode):
-        return _start(run_dir, attempt, actor, secrets, own_plan)
+        return _start(run_dir, attempt, actor, secrets, own_plan, made=made)
     deadline = time.monotonic() + START_WAIT_S
     while time.monotonic() < deadline:
         if (folder / "started.json").exists() or (folder / "exit.json").exists():
@@ -131,8 +132,10 @@ def _start_or_join(
         if gone:
             check_secrets_given(run_dir.name, rundir.read_object(run_dir / "launch.json"), secrets)
         if gone and rundir.claim(folder / f"retry-{len(retries) + 1}", mode):
-            return _start(run_dir, attempt, actor, secrets, own_plan)
+            return _start(run_dir, attempt, actor, secrets, own_plan, made=made)
         time.sleep(0.05)
+    if _waits_for_services(run_dir, attempt):
+        return _answer(run_dir, attempt, already=True)
     raise VerbError(
         "busy",
         f"Another launch of {run_dir.name} has not come to an end in {START_WAIT_S:.0f} s.",
@@ -141,7 +144,7 @@ def _start_or_join(
 
 
 def _start(
-    run_dir: Path, attempt: int, actor: str, secrets: Dict[str, str], own_plan: Optional[Dict[str, Any]]
+    run_dir: Path, attempt: int, actor: str, secrets: Dict[str, str], own_plan: Optional[Dict[str, Any]], *, made: bool
 ) -> Dict[str, Any]:
     folder = state.attempt_dir(run_dir, attempt)
     deadline = time.monotonic() + START_WAIT_S
@@ -152,7 +155,7 @@ def _start(
             rundir.write_json(folder / "launch.json", own_plan)
         ack = _spawn_supervisor(run_dir, attempt, actor, secrets)
     except OSError as error:
-        _remove(run_dir, attempt)
+        _remove(run_dir, attempt, made=made)
         raise from_os_error(error, f"starting the run {run_dir.name}") from error
     try:
         ready, _, _ = select.select([ack], [], [], START_WAIT_S)
@@ -160,26 +163,28 @@ def _start(
     finally:
         os.close(ack)
     while not (folder / "started.json").exists() and not (folder / "exit.json").exists():
+        if silent and _waits_for_services(run_dir, attempt):
+            break
         if silent:
-            raise VerbError("busy", _silence(run_dir), "Ask again: it is safe to repeat.")
+            text = f"The supervisor of {run_dir.name} has said nothing for {START_WAIT_S:.0f} s."
+            raise VerbError("busy", text, "Ask again: it is safe to repeat.")
         # It has died. A worker that it had just forked bears the supervisor's name until its exec is through, and for
         # a moment of that none at all: look until it is one, and twice before there is none.
         lives = adopt.find_or_adopt(run_dir, attempt)
         time.sleep(0.05)
         if not lives and not adopt.find_or_adopt(run_dir, attempt):
-            return _dead_at_start(run_dir, attempt)
+            return _dead_at_start(run_dir, attempt, made=made)
         silent = time.monotonic() > deadline
     return _answer(run_dir, attempt, already=False)
 
 
-def _silence(run_dir: Path) -> str:
-    stopped = [str(entry["name"]) for _, yielded in records.outstanding(run_dir) for entry in yielded["services"]]
-    if stopped:
-        return f"The run {run_dir.name} starts when {', '.join(stopped)} has stopped."
-    return f"The supervisor of {run_dir.name} has said nothing for {START_WAIT_S:.0f} s."
+def _waits_for_services(run_dir: Path, attempt: int) -> bool:
+    """Whether the attempt's supervisor lives and has something stopped for it: then the run starts by itself."""
+    starting = rundir.read_object(state.attempt_dir(run_dir, attempt) / "starting.json")
+    return identity.alive(starting.get("supervisor") or {}) and bool(records.outstanding(run_dir))
 
 
-def _dead_at_start(run_dir: Path, attempt: int) -> Dict[str, Any]:
+def _dead_at_start(run_dir: Path, attempt: int, *, made: bool) -> Dict[str, Any]:
     folder = state.attempt_dir(run_dir, attempt)
     if not (folder / "started.json").exists():
         record = ended_record(attempt, None, {}, survivors=[], error="The supervisor could not start.", now=time.time())
@@ -187,15 +192,16 @@ def _dead_at_start(run_dir: Path, attempt: int) -> Dict[str, Any]:
             rundir.write_json(folder / "exit.json", record)
         except OSError as error:  # the disk has filled up under it
             restoring.restore(run_dir, events.SUPERVISOR)
-            _remove(run_dir, attempt)
+            _remove(run_dir, attempt, made=made)
             raise from_os_error(error, f"starting the run {run_dir.name}") from error
         restoring.spawn_due([run_dir], events.SUPERVISOR)
     return _answer(run_dir, attempt, already=False)
 
 
-def _remove(run_dir: Path, attempt: int) -> None:
-    """Nothing of it runs, so nothing half-made is left: the next launch finds the id free, or the attempt before."""
-    shutil.rmtree(run_dir if attempt == 1 else state.attempt_dir(run_dir, attempt), ignore_errors=True)
+def _remove(run_dir: Path, attempt: int, *, made: bool) -> None:
+    """Nothing of it runs, so nothing half-made is left: the next launch finds the id free, or the run as it was. ``made``: this
+    very launch has made the run; a fork or an import that was there before holds what nobody makes again."""
+    shutil.rmtree(run_dir if made else state.attempt_dir(run_dir, attempt), ignore_errors=True)
 
 
 def _spawn_supervisor(run_dir: Path, attempt: int, actor: str, secrets: Dict[str, str]) -> int:
@@ -224,7 +230,7 @@ def _spawn_supervisor(run_dir: Path, attempt: int, actor: str, secrets: Dict[str
 def _answer(run_dir: Path, attempt: int, *, already: bool) -> Dict[str, Any]:
     folder = state.attempt_dir(run_dir, attempt)
     started, ended = rundir.read_object(folder / "started.json"), rundir.read_object(folder / "exit.json")
-    if not started:
+    if not started and (ended or not _waits_for_services(run_dir, attempt)):
         why = str(ended.get("error") or "The attempt ended before it started.")
         raise VerbError("failed", why, "Correct it, then resume the run.", _log_tail(folder))
     summary = state.summary(run_dir, time.time())

@@ -90,13 +90,18 @@ def is_ours(pid: int) -> bool:
 
 def marked(run_dir: str, attempt: int, table: Optional[Dict[int, Stat]] = None) -> List[Stat]:
     """The live processes of this user that bear the marker of the run and attempt in their environment."""
+    return bearing({"EAGLE3_RUN_DIR": run_dir, "EAGLE3_ATTEMPT": str(attempt)}, table)
+
+
+def bearing(marker: Dict[str, str], table: Optional[Dict[int, Stat]] = None) -> List[Stat]:
+    """The live processes of this user that were started with all of these variables, this one left out."""
     # Asked in every loop that waits for processes to end, so the many that bear no marker must cost little.
-    marker = {b"EAGLE3_RUN_DIR=" + os.fsencode(run_dir), b"EAGLE3_ATTEMPT=%d" % attempt}
+    wanted = [os.fsencode(f"{name}={value}") for name, value in marker.items()]
     result = []
     for found in (table if table is not None else snapshot()).values():
         if found.pid != os.getpid() and is_live(found):
             raw = _raw_environment(found.pid)
-            if b"EAGLE3_RUN_DIR=" in raw and marker <= set(raw.split(b"\0")) and is_ours(found.pid):
+            if wanted[0] in raw and set(wanted) <= set(raw.split(b"\0")) and is_ours(found.pid):
                 result.append(found)
     return result
 

@@ -86,8 +86,9 @@ def _files(run_dir: Path, name: str, found: Dict[str, Any]) -> List[Tuple[Path, 
         paths = (run_dir / "states").glob("hs_*.safetensors")
     elif name == "checkpoints":
         steps = fork.checkpoints(run_dir)
-        # A training that has not finished goes on from the newest one.
-        going = steps if "train" in found["stages"] else steps[:-1]
+        # A training that has not finished goes on from the newest one, and may end with the best.
+        best = rundir.read_object(run_dir / "train" / "best.json").get("step")
+        going = steps if "train" in found["stages"] else [step for step in steps[:-1] if step != best]
         paths = (path for step in going for path in (run_dir / "train" / "checkpoints" / f"step-{step}").iterdir())
     elif name == "untrained":
         paths = (path for path in (run_dir / pruned.UNTRAINED).rglob("*") if not path.is_dir())

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from eagle3.runner import derive, identity
 from eagle3.runner.derive import LIVE
 from eagle3.runner.rundir import read_object
+from eagle3.runner.services import turns
 
 __all__ = [
     "LIVE",
@@ -204,11 +205,13 @@ def _services(run_dir: Path) -> List[Dict[str, Any]]:
             restored = read_object(folder / "restored.json")
             done = restored.get("services") or [] if restored.get("turn") == yielded.get("turn") else []
             outcomes = {str(outcome.get("name")): outcome for outcome in done}
+            host = str(yielded.get("host") or "")
+            away = f"it was stopped on {host}, and only there somebody starts it again" if host != turns.host() else ""
             return [
                 {
                     "name": str(entry.get("name")),
                     "state": str(outcomes.get(str(entry.get("name")), {}).get("outcome") or "stopped"),
-                    "text": str(outcomes.get(str(entry.get("name")), {}).get("text") or ""),
+                    "text": str(outcomes.get(str(entry.get("name")), {"text": away}).get("text") or ""),
                     "consented_by": str(entry.get("consented_by") or ""),
                     "consent": str(entry.get("consent") or ""),
                     "attempt": attempt,

@@ -41,7 +41,7 @@ from eagle3.runner import probe as probing
 from eagle3.runner import prune as pruning
 from eagle3.runner import stop as stopping
 from eagle3.runner.errors import VerbError, from_os_error
-from eagle3.runner.services import listing, records, restoring
+from eagle3.runner.services import listing, records, restoring, turns
 
 __all__ = ["LIMITS_S", "PRESENCE", "VerbError", "handle"]
 
@@ -161,6 +161,10 @@ def _restore(args: Args) -> Dict[str, Any]:
     waiting = records.outstanding(run_dir, failed=True)
     if waiting:
         restoring.spawn(run_dir, str(args.get("actor") or host.user()), again=True)
+    elif away := records.elsewhere(run_dir):
+        named = ", ".join(f"{name} (on {host})" for name, host in away)
+        text = f"Stopped for {run_dir.name} on another host than this, {turns.host()}: {named}."
+        raise VerbError("usage", text, "Ask there; where that host is gone, or was this one, start it by hand.")
     names = [str(entry["name"]) for _, yielded in waiting for entry in yielded["services"]]
     return {"run_id": run_dir.name, "services": names, "already": not waiting}
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Set, Tuple
 
-from eagle3.runner import events, hooks, identity, ranks, redact, rundir, stack_dump, state
+from eagle3.runner import derive, events, hooks, identity, ranks, redact, rundir, stack_dump, state
 from eagle3.runner.alert_ledger import Ledger
 from eagle3.runner.alerts import LONGEST_FINAL_WAIT_S, Alerter
 from eagle3.runner.conditions import EventTail, LowDisk, is_guard, log_tail
@@ -27,6 +27,8 @@ Event = Callable[..., None]
 """Writes an event: kind, text, level, detail."""
 
 _DETAIL_BYTES = 1500
+CLOCK_JUMP_S = 30.0
+"""So much more between two looks than there should be: the clock was set, or the machine slept."""
 
 
 class Watch:
@@ -50,6 +52,9 @@ class Watch:
         self._stalls = 0
         self._stall_response = str((launch.get("stall") or {}).get("response") or "warn")
         self._stalled = False
+        self._stall_s = float((launch.get("stall") or {}).get("after_s") or derive.QUIET_AT_LEAST_S)
+        self._looked_at = time.time()
+        self._silence_counts_from = 0.0
         self._dump: Optional["_Dump"] = None
         self._logs = LogLimit(int(launch.get("log_limit_bytes") or LIMIT_BYTES))
         self._next = time.monotonic() + self._every_s
@@ -58,7 +63,8 @@ class Watch:
         self._settling: Optional[threading.Thread] = None
 
     def begin(self) -> None:
-        """What the supervisor of the attempt before could not tell any more is told now."""
+        """The worker has started. What the supervisor of the attempt before could not tell any more is told now."""
+        self._looked_at = time.time()
         if self._attempt > 1:
             args = (self._run_dir, self._attempt - 1, self._secrets)
             self._settling = threading.Thread(target=settle, args=args, daemon=True)
@@ -164,6 +170,8 @@ class Watch:
             rundir.write_json(self._run_dir / "stop.json", order)
 
     def _look_for_stall(self) -> None:
+        if self._has_jumped():
+            return
         found = state.summary(self._run_dir, time.time())
         if found["state"] != "stalled":
             if self._stalled:
@@ -176,6 +184,17 @@ class Watch:
             text = f"{found['state_text']}{f'; {slowest}' if slowest else ''}"
             self._event("stalled", text, "warn")
             self._dump = _Dump(self._run_dir, self._attempt, f"stall-{self._attempt}-{self._stalls}", text)
+
+    def _has_jumped(self) -> bool:
+        """Whether time was lost lately: the run's last sign looks old then, so it has as long again to be heard."""
+        now, before = time.time(), self._looked_at
+        self._looked_at = now
+        lost_s = now - before - self._every_s
+        if lost_s > CLOCK_JUMP_S:
+            self._silence_counts_from = time.monotonic() + self._stall_s
+            text = f"{lost_s:.0f} s are missing here: the clock was set, or the machine slept; the run's silence counts anew"
+            self._event("clock", text, "info")
+        return time.monotonic() < self._silence_counts_from
 
     def _tell_stall(self, dump: "_Dump") -> None:
         found = dump.text()

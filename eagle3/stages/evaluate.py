@@ -217,7 +217,7 @@ def _figures(
             "break_even_len": verdict.thresholds["break_even_len"],
         },
         "kinds": draft.kinds,
-        "curve": [point.to_json() for point in evidence.points],
+        "curve": [point.to_json() | _kinds_at(draft.levels[point.concurrency]) for point in evidence.points],
         # Sampled text differs from run to run, so nothing is said of its losslessness or speed.
         "temperatures": [
             {"temperature": temperature, **kind_figures(found.acceptance, found.load.requests), "kinds": found.kinds}
@@ -234,6 +234,11 @@ def _figures(
         "untrained": rundir.read_json(ctx.run_dir / "train" / "floor.json", default={}),
         **verdict.to_json(),
     }
+
+
+def _kinds_at(measured: Measured) -> dict[str, Any]:
+    """For a row of the curve: acceptance by kind, where the server's answers tell their own."""
+    return {"kinds": measured.kinds} if measured.kinds else {}
 
 
 def _first(acc_pos: list[float | None] | None) -> float | None:

@@ -13,12 +13,14 @@ import fcntl
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from eagle3.core import guards
 from eagle3.core.backing_off import BackOff, Change
 from eagle3.engines.completions import Completions, RequestFailed, run_bounded
+from eagle3.engines.slots import Slots
 from eagle3.rows import Row
 from eagle3.stages import guarding
 from eagle3.stages.context import StageContext, StageError
@@ -36,6 +38,8 @@ _UNREACHABLE_S = 120.0
 """How long a server that lives may refuse connections before the stage ends; it is not the samples' fault."""
 _TOLD_ONE_BY_ONE = 5
 _MIXED_UP_ROUNDS = 2
+_UNDER_WAY = 2
+"""Samples under way for each request in flight: while an answer is written, checked and hashed, the server has the next one."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -73,9 +77,11 @@ class Landing:
         self.landed_tokens = 0
         self.hold = Hold(ctx, "extract", "samples")
         self.room = DiskRoom(ctx, self.hold, clock=clock, free_bytes=free_bytes)
-        self.limit = BackOff(ctx.spec.extract.concurrency, ctx.spec.extract.p95_factor)
+        # One thing holds a server back: at one that others use too its own figure, over everybody's requests.
+        shared = server.limit() is not None
+        self._own = None if shared else BackOff(ctx.spec.extract.concurrency, ctx.spec.extract.p95_factor)
+        self._slots = Slots(self._most, self.hold)
         self._threads: ThreadPoolExecutor | None = None
-        self._in_flight = 0
         self._suspects: set[int] = set()
         self._unreachable_since: float | None = None
         self._began = self._last = clock()
@@ -95,19 +101,10 @@ class Landing:
     async def _all(self, samples: Sequence[Row], among: Sequence[Row]) -> None:
         settings = self._ctx.spec.extract
         async with Completions(self._server.base_url, timeout_s=settings.request_timeout_s, retries=0) as client:
-
-            async def land(sample: Row) -> None:
-                self._in_flight += 1
-                try:
-                    await self._land(client, sample)
-                finally:
-                    self._in_flight -= 1
-
+            land = partial(self._land, client)
             asked: Sequence[Row] = samples
             for _ in range(1 + _MIXED_UP_ROUNDS):
-                await run_bounded(
-                    asked, land, concurrency=settings.concurrency, watch=self._watch, hold=self._full, limit=self._server.limit
-                )
+                await run_bounded(asked, land, concurrency=_UNDER_WAY * settings.concurrency, watch=self._watch, hold=self.hold)
                 asked = [sample for sample in among or samples if sample["index"] in self._suspects]
                 self._suspects.clear()
                 if not asked:
@@ -119,8 +116,10 @@ class Landing:
         self._ctx.check_stop()
         self._server.check_alive()
 
-    def _full(self) -> bool:
-        return self.hold() or self._in_flight >= self.limit.limit
+    def _most(self) -> int:
+        """Requests that may be in flight now."""
+        most = self._server.limit() if self._own is None else self._own.limit
+        return self._ctx.spec.extract.concurrency if most is None else most
 
     async def _land(self, client: Completions, sample: Row) -> None:
         size = self._store.landing_bytes(len(sample["input_ids"]))
@@ -175,23 +174,24 @@ class Landing:
         return None
 
     async def _once(self, client: Completions, sample: Row) -> StateRow:
-        tokens, began = len(sample["input_ids"]), self._clock()
-        try:
-            raw = await request(client, self._server.model, sample, limit_s(self._ctx, tokens))
-        except RequestFailed as error:
-            if not error.unreachable:
-                self._seen(self._clock() - began, tokens)
-            raise
-        try:
+        tokens = len(sample["input_ids"])
+        async with self._slots.one():
+            began = self._clock()
+            try:
+                raw = await request(client, self._server.model, sample, limit_s(self._ctx, tokens))
+            except RequestFailed as error:
+                if not error.unreachable:
+                    self._seen(self._clock() - began, tokens)
+                raise
             self._seen(self._clock() - began, tokens)
+        try:
             await written(raw, limit_s=max(_LOCK_PATIENCE_S, limit_s(self._ctx, tokens)))
-            # A large file is read, checked and hashed beside the other requests, not instead of them.
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._store.adopt, raw, sample)
         finally:
             discard(raw)
 
     def _seen(self, seconds: float, tokens: int) -> None:
-        change = self.limit.take(seconds, tokens)
+        change = self._own.take(seconds, tokens) if self._own is not None else None
         if change is not None and (change.after < change.before or change.after == self._ctx.spec.extract.concurrency):
             self._ctx.journal.event("backing-off", _words(change), level="warn" if change.after < change.before else "info")
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from eagle3.runner import fork as forking
+from eagle3.runner import launch as launching
 from eagle3.runner import rundir
 from eagle3.runner.errors import VerbError
 from tests.runner.finished_run import finished_run, put, stage
-from tests.runner.support import ROOT, Channel, plan, wait_for
+from tests.runner.support import ROOT, Channel, plan, summary, wait_end, wait_for
 
 SPEC = 'v = 1\nsize = "child"\n'
 ENDS = plan("raise SystemExit(0)")
@@ -221,3 +222,32 @@ def test_the_verb_forks_under_the_oldest_python_and_a_launch_starts_the_fork(
     started = channel.result("launch", run_id="child", **where)
     assert (started["attempt"], started["already"]) == (1, False)
     assert rundir.read_json(workspace / "runs" / "child" / "launch.json")["forked_from"] == "parent"
+
+
+def test_a_fork_that_was_made_and_never_started_says_that_a_resume_starts_it_and_it_does(workspace: Path, parent: Path) -> None:
+    fork(workspace)
+    child = workspace / "runs" / "child"
+    told = summary(child)
+    assert (told["state"], told["state_text"]) == ("unknown", "made, but never started; resume it to start it")
+    assert launching.launch(workspace, "child", "", {}, resume=True)["attempt"] == 1
+    assert wait_end(child)["code"] == 0
+
+
+def test_a_fork_whose_start_fails_for_the_disk_is_still_there_for_the_next_resume(
+    workspace: Path, parent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork(workspace)
+    child = workspace / "runs" / "child"
+    before = snapshot(child)
+
+    def full(arguments: list[str], **more: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(child))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("eagle3.runner.detach.spawn", full)
+        with pytest.raises(VerbError) as caught:
+            launching.launch(workspace, "child", "", {}, resume=True)
+    assert caught.value.code == "disk"
+    assert snapshot(child) == before
+    assert launching.launch(workspace, "child", "", {}, resume=True)["attempt"] == 1
+    wait_end(child)

@@ -101,6 +101,13 @@ def test_an_unfinished_training_keeps_its_states_and_its_newest_checkpoint(run_d
     assert forking.checkpoints(run_dir) == [100]
 
 
+def test_an_unfinished_training_keeps_its_best_checkpoint_too_which_may_be_what_it_exports(run_dir: Path) -> None:
+    (run_dir / "stages" / "train.json").unlink()
+    put(run_dir, "train/best.json", b'{"v": 1, "step": 50, "accept_len": 1.5}')
+    assert items(run_dir, "checkpoints", apply=True)["checkpoints"]["files"] == 0
+    assert forking.checkpoints(run_dir) == [50, 100]
+
+
 def test_a_file_that_a_fork_knows_by_another_name_frees_nothing_and_stays_there(workspace: Path, run_dir: Path) -> None:
     fork(workspace)
     assert items(run_dir, "states", apply=True)["states"]["freed_bytes"] == 0

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from eagle3.cli import app
 from eagle3.core.records import RunSummary, Services
 from eagle3.runner import identity, rundir, verbs
 from eagle3.runner.errors import VerbError
@@ -204,6 +206,19 @@ def test_a_stop_while_the_service_is_being_stopped_means_that_the_worker_never_s
     caller.wait(timeout=60)
 
 
+def test_a_launch_whose_service_takes_long_to_stop_is_accepted_and_starts_by_itself(
+    workspace: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3.runner.launch.START_WAIT_S", 0.5)
+    serving.start("--deaf")
+    worker = shell("exit 0", services=[{**serving.wish, **CONSENT, "grace_s": 3}])
+    first = launch(workspace, "r", "", worker)
+    assert (first["state"], first["started"], first["already"]) == ("starting", {}, False)
+    assert launch(workspace, "r", "", worker) == {**first, "already": True}, "asking again starts nothing more"
+    assert wait_end(Path(first["run_dir"]))["code"] == 0
+    assert [outcome["outcome"] for outcome in restored(Path(first["run_dir"]))] == ["restored"]
+
+
 def test_the_next_helpers_restore_exactly_once_and_only_when_the_worker_is_gone(workspace: Path, serving: Serving) -> None:
     serving.start()
     run_dir = Path(launch(workspace, "r", "", shell("exec sleep 600", services=[{**serving.wish, **CONSENT}]))["run_dir"])
@@ -293,7 +308,27 @@ def test_a_unit_that_cannot_be_started_again_is_an_event_and_a_later_order_start
     assert verbs.handle("restore", place) == {"run_id": "r", "services": ["vllm.service"], "already": False}
     wait_for(lambda: summary(run_dir)["services"][0]["state"] == "restored")
     assert events(run_dir, "service_restored")[-1]["actor"] == "bob" and len(serving.alive()) == 1
-    assert verbs.handle("restore", place)["already"]
+    done = CliRunner().invoke(app, ["restore", "r", "--workspace", str(workspace)])
+    assert done.exit_code == 0 and "Nothing that was stopped for r waits" in done.output
+
+
+def test_what_was_stopped_under_another_host_name_is_started_by_nobody_here_and_the_host_is_named(
+    workspace: Path, serving: Serving
+) -> None:
+    serving.start()
+    run_dir = Path(launch(workspace, "r", "", shell("exec sleep 600", services=[{**serving.wish, **CONSENT}]))["run_dir"])
+    kill_supervisor(run_dir)
+    yielded = run_dir / "attempts/1/yielded.json"
+    rundir.write_json(yielded, {**rundir.read_object(yielded), "host": "the-old-container"})
+    os.kill(started(run_dir)["pid"], signal.SIGKILL)
+    wait_for(state_is(run_dir, "unknown"))
+    verbs.handle("list", {"workspace": str(workspace)})
+    [told] = summary(run_dir)["services"]
+    assert (told["state"], "it was stopped on the-old-container" in told["text"]) == ("stopped", True)
+    assert CliRunner().invoke(app, ["restore", "r", "--workspace", str(workspace)]).exit_code == 2
+    with pytest.raises(VerbError, match=r"on another host than this, .* \(on the-old-container\)"):
+        verbs.handle("restore", {"workspace": str(workspace), "run_id": "r"})
+    assert len(serving.started()) == 1, "nobody has started it"
 
 
 def test_services_are_told_with_state_and_age_and_without_secrets(

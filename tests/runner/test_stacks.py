@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ import pytest
 from eagle3.journal import Journal
 from eagle3.runner import proctable, ranks, rundir, stack_dump, verbs
 from eagle3.runner.errors import VerbError
+from eagle3.runner.heartbeat import Heartbeat
 from eagle3.runner.launch import launch
+from eagle3.runner.watch import Watch
 from tests.runner.support import ROOT, Channel, kill_supervisor, shell, started, state_is, wait_end, wait_for
 
 RANK = """
@@ -116,6 +119,24 @@ def test_a_silent_run_is_stopped_after_its_stacks_were_taken_where_the_spec_says
     [stalled] = events(run_dir, "stalled")
     assert "which is beyond 90 s" in stalled["text"], "the threshold is told"
     wait_for(state_is(run_dir, "stopped"))
+
+
+def test_a_clock_that_jumps_or_a_machine_that_slept_is_no_stall_until_the_run_is_silent_as_long_again(
+    running: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    plan = {"stall": {"response": "stop", "after_s": 90.0}}
+    watch = Watch(running, 1, plan, {}, Heartbeat(running, 1, every_s=10), lambda kind, text, level, **more: told.append(kind))
+    real, ahead_s = SimpleNamespace(time=time.time, monotonic=time.monotonic), {"time": 0.0, "monotonic": 0.0}
+    clock = SimpleNamespace(time=lambda: real.time() + ahead_s["time"], monotonic=lambda: real.monotonic() + ahead_s["monotonic"])
+    monkeypatch.setattr("eagle3.runner.watch.time", clock)
+    watch._look_for_stall()
+    ahead_s["time"] = 7200.0
+    watch._look_for_stall()
+    assert told == ["clock"], "its last sign looks two hours old"
+    ahead_s["monotonic"] = 91.0
+    watch._look_for_stall()
+    assert told == ["clock", "stalled"]
 
 
 def test_a_silence_that_the_spec_does_not_mind_is_no_event(workspace: Path) -> None:

@@ -67,14 +67,17 @@ class Extractor:
         return Reply(body=json.dumps(about | {"kv_transfer_params": {"hidden_states_path": str(path)}}).encode())
 
 
-def run(ctx: StageContext, answer: Answer = lambda before, ids: None, **how: Any) -> tuple[StateStore, FakeVllm]:
-    """One attempt of the stage but for the server's start."""
+def run(
+    ctx: StageContext, answer: Answer = lambda before, ids: None, shared_limit: int | None = None, **how: Any
+) -> tuple[StateStore, FakeVllm]:
+    """One attempt of the stage but for the server's start. ``shared_limit``: the server is one that others use too."""
     samples = extract.share_of(ctx.spec, read_rows(ctx.run_dir / "data" / "samples.jsonl"))
     store = extract.open_store(ctx)
     done = extract.whole_states(ctx, store, samples)
     quarantine = Quarantine(store.folder)
     quarantine.clear()
     with FakeVllm(Extractor(store.raw, answer)) as server:
+        server.shared_limit = shared_limit
         missing = [row for row in samples if row["index"] not in done]
         asyncio.run(Landing(ctx, server, store, done, quarantine, **how).all(missing))
     store.seal(done)

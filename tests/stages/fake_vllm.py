@@ -78,6 +78,7 @@ class FakeVllm:
         self.health = 200
         self.models: list[dict[str, Any]] = [{"id": self.model}]
         self.first_token: tuple[int, int] | None = None
+        self.shared_limit: int | None = None
         self.in_flight = self.most_in_flight = 0
         self._script = script
         self._speculative = speculative
@@ -133,8 +134,8 @@ class FakeVllm:
         if self.dead:
             raise StageError(self.dead)
 
-    def limit(self) -> None:
-        return
+    def limit(self) -> int | None:
+        return self.shared_limit
 
     def counters(self) -> Mapping[str, Any]:
         return parse_counters(httpx.get(f"{self.base_url}/metrics", trust_env=False).text)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ from eagle3.core.estimate import estimate, lines
 from eagle3.core.presets import resolve
 from eagle3.core.spec import RunSpec
 from eagle3.measured import rates_of
+from eagle3.runner import identity
 from eagle3.stages.context import StageError, Stopped
+from tests.runner.support import wait_for
 from tests.stages.fake_vllm import ACCEPTED_A_REQUEST, DRAFTS_A_REQUEST, as_interpreter
 from tests.stages.runs import rows
 
@@ -90,3 +94,25 @@ def test_a_stop_leaves_no_server_and_no_length(tmp_path: Path) -> None:
         break_even.measure(spec, stop_once_the_plain_server_is_up)
     assert not list((tmp_path / "ws").rglob("servers/*.json"))
     assert rates_of(tmp_path / "ws", spec) == {}
+
+
+def test_the_command_that_is_killed_takes_its_server_with_it_and_leaves_other_processes_alone(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text(spec_for(tmp_path).to_toml())
+    command = [sys.executable, "-m", "eagle3", "breakeven", str(spec), "--workspace", str(tmp_path / "ws")]
+    bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            record = wait_for(lambda: next((tmp_path / "ws").rglob("servers/plain.json"), None))
+            server = identity.of(json.loads(record.read_text())["pid"])
+            assert identity.alive(server)
+            process.kill()
+            assert process.wait(30) == -signal.SIGKILL, "it ended by the signal, and could not clean up"
+            wait_for(lambda: not identity.alive(server))
+            log = record.parents[1] / "logs" / "keeper.log"
+            assert f"ending what it left: {server['pid']} " in log.read_text()
+            assert bystander.poll() is None
+        finally:
+            process.kill()
+            bystander.kill()
+            bystander.wait()

@@ -155,6 +155,9 @@ def test_one_run_measures_all_three_ways_at_every_concurrency_and_sampled_text_f
     for point in found["curve"]:
         assert min(point["tok_s"], point["tok_s_no_draft"], point["ngram"]["tok_s"]) > 0
         assert point["drafts"] == point["ngram"]["drafts"] == 8 * DRAFTS_A_REQUEST
+        assert {kind: figures["drafts"] for kind, figures in point["kinds"].items()} == {
+            "sum": 2 * DRAFTS_A_REQUEST, "talk": 6 * DRAFTS_A_REQUEST,
+        }  # fmt: skip
     assert found["served"]["concurrency"] == 2
     assert found["served"]["tok_s"] == found["curve"][1]["tok_s"]
     [sampled] = found["temperatures"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import itertools
 import json
 import sys
@@ -153,6 +154,24 @@ def test_a_finished_stage_is_taken_over_only_while_every_state_is_what_it_left(c
     assert extract.whole(ctx) == "1 of 6 states are gone or changed"
 
 
+def test_the_server_has_the_next_request_while_the_states_of_the_last_one_are_written_and_looked_at(tmp_path: Path) -> None:
+    ctx = made(tmp_path, 2, extract__concurrency=1)
+    raw, locks = extract.open_store(ctx).raw, []
+
+    def answer(before: int, ids: list[int]) -> None:
+        if ids[0] == 10:
+            raw.mkdir(parents=True, exist_ok=True)
+            for number in range(4):
+                locks.append((raw / f"cmpl-{number}.safetensors.lock").open("w"))
+                fcntl.flock(locks[-1], fcntl.LOCK_EX)
+        for lock in locks if ids[0] != 10 else []:
+            lock.close()
+
+    store, server = run(ctx, answer)
+    assert [row["index"] for row in read_rows(store.manifest)] == [0, 1]
+    assert (len(server.requests), server.most_in_flight) == (2, 1)
+
+
 def test_requests_in_flight_are_halved_when_answers_come_late_and_it_is_said(tmp_path: Path) -> None:
     ctx = made(tmp_path, 60, extract__p95_factor=4.0, extract__concurrency=4)
     now, lock = [0.0], threading.Lock()
@@ -164,7 +183,20 @@ def test_requests_in_flight_are_halved_when_answers_come_late_and_it_is_said(tmp
     _, server = run(ctx, slower, clock=lambda: now[0])
     told = events(ctx, "backing-off")
     assert told and "2 requests in flight instead of 4" in told[0]["text"] and "ms a token" in told[0]["text"]
-    assert len(server.requests) == 60
+    assert len(server.requests) == 60 and server.most_in_flight <= 4
+
+
+def test_at_a_server_that_others_use_its_own_figure_alone_limits_the_requests_in_flight(tmp_path: Path) -> None:
+    ctx = made(tmp_path, 60, extract__p95_factor=4.0, extract__concurrency=4)
+    now, lock = [0.0], threading.Lock()
+
+    def slower(before: int, ids: list[int]) -> None:
+        with lock:
+            now[0] += 0.01 if ids[0] < 10 + 25 else 1.0
+
+    _, server = run(ctx, slower, clock=lambda: now[0], shared_limit=3)
+    assert len(server.requests) == 60 and server.most_in_flight <= 3
+    assert events(ctx, "backing-off") == [], "the samples' own times halve nothing there"
 
 
 def test_a_server_that_cannot_be_reached_is_waited_for_and_then_ends_the_stage_blaming_no_sample(ctx: StageContext) -> None:

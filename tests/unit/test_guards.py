@@ -61,7 +61,13 @@ def test_a_first_position_that_stays_wrong_is_told_once_enough_tokens_were_seen(
 
 def test_memory_that_creeps_up_is_told() -> None:
     steps = [seen(n, gpu_used_bytes=(40 + n) << 30, gpu_total_bytes=100 << 30) for n in range(20)]
-    assert tripped(SHORT, steps) == [(16, "memory")]
+    assert tripped(SHORT, steps) == [(15, "memory")]
+
+
+def test_what_a_resumed_training_takes_in_its_first_steps_is_no_creeping() -> None:
+    used = [10, 40, 60, 70, 70, *[71] * 10]
+    steps = [seen(5000 + n, gpu_used_bytes=size << 30, gpu_total_bytes=100 << 30) for n, size in enumerate(used)]
+    assert tripped(SHORT, steps) == []
 
 
 def test_a_clock_that_jumps_is_told_and_a_machine_that_slept_is_too() -> None:
@@ -82,7 +88,8 @@ def test_answers_of_repeated_tokens_are_counted() -> None:
 
 
 def test_samples_that_the_loss_cannot_see_are_counted() -> None:
-    assert blind_samples([0, 0, 5, 7], Guards())[0].value == 0.5
+    assert blind_samples([0, 0, 5, 7] * 3, Guards())[0].value == 0.5
+    assert blind_samples([0, 0, 5, 7], Guards()) == [], "too few to judge"
     assert blind_samples([5] * 9 + [0], Guards()) == [] and blind_samples([], Guards()) == []
 
 

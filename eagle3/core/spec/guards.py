@@ -32,7 +32,7 @@ class Guards(Section):
     first_position_tokens: PositiveInt = field(200_000, "tokens trained on before it is judged", "tokens")
     memory: Response = field("warn", f"GPU memory that creeps up: {_HOW}")
     memory_share: Share = field(0.10, "growth in parts of the card", "share")
-    memory_after_steps: Count = field(100, "steps after which growth is counted", "steps")
+    memory_after_steps: Count = field(100, "steps of an attempt after which growth is counted", "steps")
     clock: Response = field("warn", f"a clock that jumps: {_HOW}")
     clock_jump_s: Positive = field(60.0, "difference between the clock and a steady one", "s")
     stall: Literal["off", "warn", "stop"] = field(
@@ -42,7 +42,7 @@ class Guards(Section):
     repeated: Response = field("stop", f"answers of repeated tokens: {_HOW}")
     repeated_share: Share = field(0.30, "of an answer's tokens equal to the one before: repeated", "share")
     repeated_answers: Share = field(0.10, "such answers among all", "share")
-    answers_at_least: PositiveInt = field(8, "answers before they are judged", "answers")
+    answers_at_least: PositiveInt = field(8, "answers, or samples, before they are judged", "answers")
     blind: Response = field("warn", f"samples with no token that the loss sees: {_HOW}")
     blind_share: Share = field(0.20, "such samples among all", "share")
     coverage: Response = field("warn", f"a draft vocabulary that lacks too much: {_HOW}")

@@ -38,8 +38,8 @@ class Extract(Section):
     tries: PositiveInt = field(3, "how often a sample is asked for before it is put aside", "times")
     backoff_s: Duration = field(0.5, "pause before a sample is asked for again; it doubles each time", "s")
     p95_factor: Annotated[float, Field(ge=0)] = field(
-        8.0, "requests in flight are halved when the 95th percentile of seconds a token is beyond so many times the first "
-        "samples' median; 0: never", "times",
+        8.0, "a server of the run's own: requests in flight are halved when the 95th percentile of seconds a token is beyond so "
+        "many times the first samples' median; 0: never", "times",
     )  # fmt: skip
     storage: Literal["target", "bfloat16", "float8_e4m3"] = field(
         "target", "how states are stored: as the target computes them, rounded, or in 8 bits with a scale a sample and layer"

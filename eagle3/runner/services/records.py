@@ -22,13 +22,30 @@ def outstanding(run_dir: Path, failed: bool = False) -> List[Tuple[int, Record]]
     for attempt in state.attempts(run_dir):
         folder = state.attempt_dir(run_dir, attempt)
         yielded = rundir.read_object(folder / "yielded.json")
-        here = yielded.get("host") == turns.folder(run_dir).name and yielded.get("uid") == os.geteuid()
-        if here and isinstance(yielded.get("services"), list):
-            restored = rundir.read_object(folder / "restored.json")
-            wrong = failed and any(o.get("outcome") == "failed" for o in restored.get("services") or [])
-            if restored.get("turn") != yielded.get("turn") or wrong:
-                found.append((attempt, yielded))
+        here = yielded.get("host") == turns.host() and yielded.get("uid") == os.geteuid()
+        if here and _waiting(folder, yielded, failed):
+            found.append((attempt, yielded))
     return found
+
+
+def elsewhere(run_dir: Path) -> List[Tuple[str, str]]:
+    """Services that were stopped on another machine, or under another name of this one, and have not been started again: name
+    and host. Nobody here may start them: the other machine may live and share this disk."""
+    found = []
+    for attempt in state.attempts(run_dir):
+        folder = state.attempt_dir(run_dir, attempt)
+        yielded = rundir.read_object(folder / "yielded.json")
+        if yielded.get("host") != turns.host() and _waiting(folder, yielded, False):
+            found += [(str(entry.get("name")), str(yielded.get("host"))) for entry in yielded["services"]]
+    return found
+
+
+def _waiting(folder: Path, yielded: Record, failed: bool) -> bool:
+    if not isinstance(yielded.get("services"), list):
+        return False
+    restored = rundir.read_object(folder / "restored.json")
+    wrong = failed and any(o.get("outcome") == "failed" for o in restored.get("services") or [])
+    return restored.get("turn") != yielded.get("turn") or wrong
 
 
 def write_yielded(folder: Path, attempt: int, turn: int, entries: List[Record]) -> None:
@@ -40,7 +57,7 @@ def write_yielded(folder: Path, attempt: int, turn: int, entries: List[Record]) 
             "attempt": attempt,
             "t": time.time(),
             "turn": turn,
-            "host": turns.folder(folder).name,
+            "host": turns.host(),
             "uid": os.geteuid(),
             "services": entries,
         },

@@ -19,7 +19,12 @@ from eagle3.runner import identity, rundir
 
 def folder(run_dir: Path) -> Path:
     """Where the turns of this machine are."""
-    return run_dir / "yielding" / (re.sub(r"[^A-Za-z0-9.-]", "_", socket.gethostname()).lstrip(".") or "host")
+    return run_dir / "yielding" / host()
+
+
+def host() -> str:
+    """This machine's name as records and folders have it."""
+    return re.sub(r"[^A-Za-z0-9.-]", "_", socket.gethostname()).lstrip(".") or "host"
 
 
 def newest(run_dir: Path) -> int:

@@ -71,6 +71,15 @@ def test_a_gradient_that_explodes_is_told_against_the_usual_one(
     assert event["level"] == "warn" and "at step 9" in event["text"] and event["guard"]["value"] > event["guard"]["threshold"]
 
 
+def test_a_rate_too_small_to_learn_by_leaves_the_loss_flat_and_is_told(
+    toy_run: Callable[..., StageContext], tripped: Callable[..., dict[str, Any]]
+) -> None:
+    ctx = toy_run(max_steps=10, learning_rate=1e-9, guards={"flat_loss_steps": 8, "flat_loss_share": 0.1})
+    train.run(ctx)
+    event = tripped(ctx, "flat-loss")
+    assert "over the last 8 steps" in event["text"] and event["guard"]["counts"] == {"steps": 8.0}
+
+
 def test_wrong_layers_leave_the_first_position_wrong_and_are_told(
     toy_run: Callable[..., StageContext], tripped: Callable[..., dict[str, Any]]
 ) -> None:
