@@ -45,7 +45,7 @@ class PromptDriver(LinuxDriver):
     def __init__(
         self, app: App[object], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | Size | None = None
     ) -> None:
-        super().__init__(app, debug=debug, mouse=mouse, size=size)  # type: ignore[arg-type]
+        super().__init__(app, debug=debug, mouse=mouse, size=size)
         self.exit_event: Told = Told()
 
     def run_input_thread(self) -> None:

@@ -17,6 +17,7 @@ from eagle3.engines.choice import answering_server, engine_part
 from eagle3.engines.completions import Completions, Failure, RequestFailed, run_bounded
 from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.server import Server
+from eagle3.engines.slots import Slots
 from eagle3.rows import Row, append_row, read_rows, read_rows_past_torn, read_whole_rows, write_rows
 from eagle3.stages import guarding, samples
 from eagle3.stages.context import StageContext, StageError
@@ -146,6 +147,11 @@ async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], 
     progress = _Progress(ctx, len(prompts))
     rubbish = _Rubbish(ctx, server, answers)
 
+    def most() -> int:
+        limit = server.limit()
+        return settings.concurrency if limit is None else limit
+
+    slots = Slots(most)
     async with Completions(server.base_url, timeout_s=settings.request_timeout_s) as client:
 
         async def answer(prompt: Row) -> None:
@@ -153,7 +159,8 @@ async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], 
             turns: list[Turn] = []
             for text in prompt["turns"]:
                 messages.append({"role": "user", "content": text})
-                reply = await client.post("/v1/chat/completions", _request(ctx, server.model, messages))
+                async with slots.one():
+                    reply = await client.post("/v1/chat/completions", _request(ctx, server.model, messages))
                 content, turn = _read_reply(server, reply, settings.max_new_tokens)
                 messages.append({"role": "assistant", "content": content})
                 turns.append(turn)
@@ -167,7 +174,6 @@ async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], 
             concurrency=settings.concurrency,
             watch=_watch(ctx, server),
             hold=progress.hold,
-            limit=server.limit,
         )
     _settle(ctx, failures, answers)
     progress.row()

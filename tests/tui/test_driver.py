@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import threading
@@ -22,7 +23,7 @@ class Keyboard(PromptDriver):
     """The driver on a terminal of the test's own; ``keys`` are those that it told."""
 
     def __init__(self, app: App[None], terminal: int) -> None:
-        super().__init__(app)  # type: ignore[arg-type]
+        super().__init__(app)
         self.fileno = terminal
         self.keys: list[str] = []
 
@@ -38,11 +39,15 @@ def until(true: Callable[[], bool], limit_s: float = 20.0) -> bool:
     return found
 
 
+async def _made(terminal: int) -> Keyboard:
+    return Keyboard(App(), terminal)
+
+
 @contextmanager
 def keyboard() -> Iterator[tuple[Keyboard, int, threading.Thread]]:
     master, terminal = pty.openpty()
     tty.setraw(terminal)
-    driver = Keyboard(App(), terminal)
+    driver = asyncio.run(_made(terminal))
     thread = threading.Thread(target=driver.run_input_thread, daemon=True)
     thread.start()
     yield driver, master, thread

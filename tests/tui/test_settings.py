@@ -123,15 +123,16 @@ async def test_a_console_that_may_only_look_changes_nothing(container: FakeConta
 
 
 async def test_a_theme_chosen_on_one_screen_is_that_of_the_others(container: FakeContainer, make_app: MakeApp) -> None:
-    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:  # type: ignore[arg-type]
-        await until_seen(pilot, "Stages")
+    write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: pilot.app.screen.HERE == "run", "the run")
         await pilot.press("1")
-        await until_seen(pilot, "vLLM")
-        before = pilot.app.theme
-        pilot.app.theme = next(name for name in PALETTES if name not in (before, "calm"))
+        await until(pilot, lambda: pilot.app.screen.HERE == "overview", "the overview")
+        pilot.app.theme = next(name for name in PALETTES if name != pilot.app.theme)
         await pilot.press("4")
-        await until_seen(pilot, "Stages")
-        grounds = {pilot.app.screen.styles.background.hex, pilot.app.query_one("RunLog").styles.background.hex}
+        await until(pilot, lambda: pilot.app.screen.HERE == "run", "the run again")
+        await pilot.pause()
+        grounds = {pilot.app.screen.styles.background.hex, pilot.app.screen.query_one("RunLog").styles.background.hex}
         assert grounds == {PALETTES[pilot.app.theme].background.upper()}
 
 

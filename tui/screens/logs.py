@@ -82,7 +82,7 @@ class LogsScreen(ConsoleScreen):
         self.query_one(LogPager).focus()
         self.set_interval(POLL_S, self._poll)
 
-    def on_screen_resume(self) -> None:
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
         self._choose()
 
     # --- asking

@@ -3,6 +3,7 @@ what was typed here stays until it is saved."""
 
 from __future__ import annotations
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static, TextArea
@@ -30,7 +31,7 @@ class NotesScreen(ConsoleScreen):
         self.query_one(TextArea).focus()
         self.set_interval(POLL_S, self._read)
 
-    def on_screen_resume(self) -> None:
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
         self._read()
 
     @property
