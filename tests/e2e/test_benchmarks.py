@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -81,5 +82,8 @@ def test_the_peers_commands_are_ones_that_the_packages_take(tmp_path: Path) -> N
     train = peer.train(spec, tmp_path, tmp_path, tmp_path / "draft", 0.8, 40)
     assert TrainConfig.resolve(train[3:]) is not None
     for command in (named, peer.prepare(spec, tmp_path, tmp_path), peer.extract(spec, "http://127.0.0.1:1", tmp_path, tmp_path)):
-        told = subprocess.run([*command[:4], "--help"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
-        assert not [word for word in command if word.startswith("--") and word not in told], command[3]
+        wide = {**os.environ, "COLUMNS": "200"}
+        told = subprocess.run(
+            [*command[:4], "--help"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True, env=wide
+        ).stdout
+        assert not [word for word in command if word.startswith("--") and word.replace("--no-", "--") not in told], command[3]
