@@ -8,6 +8,7 @@ from typing import Any
 
 from textual import events
 from textual.app import App
+from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.geometry import Size
 from textual.screen import Screen
@@ -32,6 +33,15 @@ class TerminalApp(App[None]):
         self._painted = {name: PaletteFilter(palette) for name, palette in PALETTES.items()}
         self._ascii = [AsciiFilter()] if settings.ascii else []
         self._on_terminal = Painted()
+
+    def get_driver_class(self) -> type[Driver]:
+        """On a Unix terminal, ours."""
+        found = super().get_driver_class()
+        if found.__name__ != "LinuxDriver":
+            return found
+        from tui.driver import PromptDriver
+
+        return PromptDriver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """What the style sheet needs before a theme is chosen."""

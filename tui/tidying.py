@@ -13,8 +13,8 @@ EVERY_S = 600.0
 """Seconds between two full walks."""
 QUIET_S = 20.0
 """Seconds without a key after which nobody is taken to be at it."""
-YOUNG = (5000, 10, 1_000_000)
-"""Objects before the youngest are looked at; of ten such looks one goes to those that stayed once; never by itself to all."""
+YOUNG = (2000, 5, 1_000_000)
+"""Objects before the youngest are looked at; of five such looks one goes to those that stayed once; never by itself to all."""
 
 
 def keep_loaded() -> None:

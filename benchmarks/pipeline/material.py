@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from benchmarks.options import Options
 from eagle3.core.spec import RunSpec
 
@@ -46,6 +48,8 @@ def ours(options: Options) -> Run:
 
 
 def _read(run_dir: Path, wall_s: float | None = None) -> Run:
+    if not (run_dir / "result.json").is_file():
+        raise typer.BadParameter(f"{run_dir} is no finished run: it has no result.json.")
     result: dict[str, Any] = json.loads((run_dir / "result.json").read_text())
     spec = RunSpec.from_toml((run_dir / "spec.toml").read_text())
     return Run(run_dir, spec, result["wall_s"] if wall_s is None else wall_s, result["stages"])

@@ -15,10 +15,10 @@ SPECULATORS = [sys.executable, "-m", "speculators"]
 
 
 def regenerate(spec: RunSpec, url: str, prompts: Path, out: Path) -> list[str]:
-    """``regenerate-responses`` for a JSONL of conversations."""
-    sampling = {"temperature": spec.regenerate.temperature}
+    """``regenerate-responses`` for a JSONL of conversations. It loads the tokenizer by the name that the server goes by."""
+    sampling, model = {"temperature": spec.regenerate.temperature}, str(model_dir(spec.target.model))
     return [
-        *SPECULATORS, "regenerate-responses", "--endpoint", f"{url}/v1/chat/completions", "--model", spec.target.served_name,
+        *SPECULATORS, "regenerate-responses", "--endpoint", f"{url}/v1/chat/completions", "--model", model,
         "--dataset", str(prompts), "--concurrency", str(spec.regenerate.concurrency),
         "--max-tokens", str(spec.regenerate.max_new_tokens), "--sampling-params", json.dumps(sampling), "--outfile", str(out),
     ]  # fmt: skip
@@ -70,7 +70,7 @@ def serve_benchmark(spec: RunSpec, url: str, prompts: Path, count: int) -> list[
         sys.executable, "-m", "benchmarks.pipeline.bench_serve", "--backend", "openai-chat", "--base-url", url,
         "--endpoint", "/v1/chat/completions", "--model", str(model_dir(spec.target.model)),
         "--served-model-name", spec.target.served_name, "--dataset-name", "custom", "--dataset-path", str(prompts),
-        "--custom-output-len", str(spec.evaluate.max_new_tokens), "--custom-skip-chat-template", "--num-prompts", str(count),
+        "--custom-output-len", str(spec.evaluate.max_new_tokens), "--skip-chat-template", "--num-prompts", str(count),
         "--max-concurrency", in_flight, "--num-warmups", in_flight, "--temperature", "0",
     ]  # fmt: skip
 

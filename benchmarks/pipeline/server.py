@@ -83,10 +83,10 @@ class Server:
             return False
 
     def _command(self, port: int) -> list[str]:
-        target = self.spec.target
+        target, path = self.spec.target, str(model_dir(self.spec.target.model))
         return [
-            sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model_dir(target.model)),
-            "--served-model-name", self.model, "--host", "127.0.0.1", "--port", str(port), "--dtype", target.dtype,
+            sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", path,
+            "--served-model-name", self.model, path, "--host", "127.0.0.1", "--port", str(port), "--dtype", target.dtype,
             "--max-model-len", str(target.max_model_len), "--uvicorn-log-level", "warning",
             *server_arguments(self.spec, extraction=self.kind == "extract"), *self.more,
         ]  # fmt: skip

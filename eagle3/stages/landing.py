@@ -12,6 +12,7 @@ import errno
 import fcntl
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +24,7 @@ from eagle3.stages import guarding
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
 from eagle3.stages.room import DiskRoom
+from eagle3.states.beside import beside
 from eagle3.states.checking import MixedUp, StateError
 from eagle3.states.quarantine import Quarantine
 from eagle3.store import StateRow, StateStore
@@ -72,6 +74,7 @@ class Landing:
         self.hold = Hold(ctx, "extract", "samples")
         self.room = DiskRoom(ctx, self.hold, clock=clock, free_bytes=free_bytes)
         self.limit = BackOff(ctx.spec.extract.concurrency, ctx.spec.extract.p95_factor)
+        self._threads: ThreadPoolExecutor | None = None
         self._in_flight = 0
         self._suspects: set[int] = set()
         self._unreachable_since: float | None = None
@@ -85,6 +88,12 @@ class Landing:
         settings = self._ctx.spec.extract
         self.hold.total = len(samples) + len(self.done)
         self._tell()
+        with beside(settings.concurrency) as self._threads:
+            await self._all(samples, among)
+        self._conclude()
+
+    async def _all(self, samples: Sequence[Row], among: Sequence[Row]) -> None:
+        settings = self._ctx.spec.extract
         async with Completions(self._server.base_url, timeout_s=settings.request_timeout_s, retries=0) as client:
 
             async def land(sample: Row) -> None:
@@ -105,7 +114,6 @@ class Landing:
                     break
                 for sample in asked:
                     self.done.pop(sample["index"], None)
-        self._conclude()
 
     def _watch(self) -> None:
         self._ctx.check_stop()
@@ -178,7 +186,7 @@ class Landing:
             self._seen(self._clock() - began, tokens)
             await written(raw, limit_s=max(_LOCK_PATIENCE_S, limit_s(self._ctx, tokens)))
             # A large file is read, checked and hashed beside the other requests, not instead of them.
-            return await asyncio.to_thread(self._store.adopt, raw, sample)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._store.adopt, raw, sample)
         finally:
             discard(raw)
 

@@ -58,3 +58,28 @@ def test_a_figure_is_the_median_and_passes_or_misses_its_target() -> None:
     assert Figure(1.0, "s").met is None
     with pytest.raises(ValueError, match="is no target"):
         _ = Figure(1.0, "s", "about 2").met
+
+
+@pytest.mark.long
+def test_the_peers_commands_are_ones_that_the_packages_take(tmp_path: Path) -> None:
+    import argparse
+
+    from speculators.train.config import TrainConfig
+    from transformers import AutoTokenizer
+    from vllm.benchmarks import serve
+
+    from benchmarks.pipeline import peer
+    from eagle3.core.presets import resolve
+
+    spec = resolve("pilot", "smollm2-135m", "cpu")
+    named = peer.regenerate(spec, "http://127.0.0.1:1", tmp_path / "prompts", tmp_path / "answers")
+    assert AutoTokenizer.from_pretrained(named[named.index("--model") + 1]).eos_token_id is not None
+    parser = argparse.ArgumentParser()
+    serve.add_cli_args(parser)
+    benchmark = parser.parse_args(peer.serve_benchmark(spec, "http://127.0.0.1:1", tmp_path / "prompts", 20)[3:])
+    assert (benchmark.num_prompts, benchmark.skip_chat_template) == (20, True)
+    train = peer.train(spec, tmp_path, tmp_path, tmp_path / "draft", 0.8, 40)
+    assert TrainConfig.resolve(train[3:]) is not None
+    for command in (named, peer.prepare(spec, tmp_path, tmp_path), peer.extract(spec, "http://127.0.0.1:1", tmp_path, tmp_path)):
+        told = subprocess.run([*command[:4], "--help"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
+        assert not [word for word in command if word.startswith("--") and word not in told], command[3]

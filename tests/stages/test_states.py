@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import save
 
 from eagle3.rows import Row, read_rows, write_rows
+from eagle3.states.beside import beside
 from eagle3.states.checking import MixedUp, StateError, check, parse
 from eagle3.store import StateStore
 
@@ -224,3 +226,16 @@ def test_a_file_on_another_file_system_is_taken_too(store: StateStore, monkeypat
     monkeypatch.setattr(Path, "replace", across)
     assert store.adopt(raw, sample(0)).index == 0
     assert set(store.whole([sample(0)])) == {0}
+
+
+def test_states_are_looked_at_by_one_thread_each_and_nothing_else_changes_its_number_of_threads() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with beside(2) as threads:
+            assert threads.submit(torch.get_num_threads).result() == 1
+            assert torch.get_num_threads() == 3
+        with ThreadPoolExecutor(1) as later:
+            assert later.submit(torch.get_num_threads).result() == 3
+    finally:
+        torch.set_num_threads(before)

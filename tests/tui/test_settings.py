@@ -122,6 +122,19 @@ async def test_a_console_that_may_only_look_changes_nothing(container: FakeConta
         assert not (container.root / "run-a" / "NOTES.md").exists()
 
 
+async def test_a_theme_chosen_on_one_screen_is_that_of_the_others(container: FakeContainer, make_app: MakeApp) -> None:
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:  # type: ignore[arg-type]
+        await until_seen(pilot, "Stages")
+        await pilot.press("1")
+        await until_seen(pilot, "vLLM")
+        before = pilot.app.theme
+        pilot.app.theme = next(name for name in PALETTES if name not in (before, "calm"))
+        await pilot.press("4")
+        await until_seen(pilot, "Stages")
+        grounds = {pilot.app.screen.styles.background.hex, pilot.app.query_one("RunLog").styles.background.hex}
+        assert grounds == {PALETTES[pilot.app.theme].background.upper()}
+
+
 @pytest.mark.parametrize("name", list(PALETTES))
 async def test_every_theme_draws_every_text_in_its_own_colours(container: FakeContainer, make_app: MakeApp, name: str) -> None:
     write_run(container.root, "run-a", "finished", steps=180)

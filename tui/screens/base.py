@@ -32,6 +32,8 @@ class ConsoleScreen(Screen[None]):
     """Subclasses name themselves in ``HERE``, give their widgets in ``body`` and show what is known in ``present``."""
 
     HERE: ClassVar[str] = ""
+    _styled_in = ""
+    """The theme in which the whole screen was styled last."""
     _composed = False
     """News may come before the widgets are there, and after they are gone."""
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's spelling
@@ -74,7 +76,11 @@ class ConsoleScreen(Screen[None]):
     def on_unmount(self) -> None:
         self._composed = False
 
-    def on_screen_resume(self) -> None:
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Textual styles all the widgets of a screen anew that comes back, a third of what a change of screens takes. Its
+        widgets were styled as they changed; only a theme may have passed it by."""
+        event.refresh_styles = self._styled_in != self.app.theme
+        self._styled_in = self.app.theme
         self.refresh_known()
 
     def why_not(self, action: str) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import textwrap
+from functools import partial
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Static
 
 from tui.formats import STATE_WORDS
 from tui.keymap import key_label, keys_of
 from tui.themes.palette import ACCENT, MUTED, STATE_COLOURS, TEXT
+from tui.widgets.page import Page
 
 PLACES = (
     ("everywhere", "Everywhere"),
@@ -91,15 +92,7 @@ class HelpScreen(ModalScreen[None]):
         with Vertical(id="dialog", classes="tall") as dialog:
             dialog.border_title = "Help"
             dialog.border_subtitle = "Esc closes"
-            with VerticalScroll():
-                yield Static(help_text(self._here), id="help")
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._fold)
-
-    def _fold(self) -> None:
-        words = self.query_one("#help", Static)
-        words.update(help_text(self._here, words.content_size.width))
+            yield Page(partial(help_text, self._here), id="help")
 
     async def action_dismiss(self, result: None = None) -> None:
         self.dismiss(result)

@@ -3,6 +3,12 @@ the reader has scrolled up."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.style import Style
+from textual.geometry import Region
+from textual.strip import Strip
 from textual.widgets import Log
 
 from tui.formats import clean_line
@@ -11,6 +17,8 @@ from tui.widgets.panel import caption
 
 FAILURE_LINES = 60
 """Lines of a traceback that are shown; `v` shows all."""
+FEW_LINES = 100
+"""Lines whose width is not worth a thread."""
 
 
 class RunLog(Log):
@@ -24,6 +32,7 @@ class RunLog(Log):
         self._following = True
         self._told: tuple[str, int, float] | None = None
         """The failure whose traceback stands below the log."""
+        self._style: Style | None = None
 
     def show(self, view: RunView, now: float) -> None:
         mark = (view.run_id, view.log_resets)
@@ -49,6 +58,25 @@ class RunLog(Log):
         if not lines or lines[-1].strip() in {line.strip() for line in list(view.log)[-FAILURE_LINES:]}:
             return  # the log itself ends with it
         self.write_lines(["", f"What attempt {failure.attempt} failed with:", *lines[-FAILURE_LINES:]], scroll_end=False)
+
+    def _update_size(self, updates: int, lines: Sequence[str]) -> None:  # type: ignore[override]
+        """Textual starts a thread for the width of what came, each second anew."""
+        if len(lines) > FEW_LINES:
+            super()._update_size(updates, list(lines))
+        elif lines:
+            self._update_maximum_width(updates, max(cell_len(self._process_line(line)) for line in lines))
+
+    @property
+    def rich_style(self) -> Style:
+        """The style of the lines: worked out once a picture, where Textual does so for each line."""
+        return self._style or super().rich_style
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self._style = super().rich_style
+        try:
+            return super().render_lines(crop)
+        finally:
+            self._style = None
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Scrolling up lets go of the end; coming back to it takes hold again. A change of size does neither."""
