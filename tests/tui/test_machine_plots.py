@@ -102,4 +102,4 @@ async def test_an_ended_run_without_points_says_that_it_left_none(container: Fak
         await until_seen(pilot, "✓ finished", "it left no points")
         assert "no points yet" not in seen(pilot.app)  # type: ignore[arg-type]
         await pilot.press("plus")
-        await until_seen(pilot, "There is nothing to look at: it left no points.")
+        await until_seen(pilot, "There is nothing to look at")

@@ -57,17 +57,18 @@ def effects_text(amounts: Amounts, probe: Probe | None) -> Text:
     """The whole text; lines are folded by the widget."""
     spec, found = amounts.spec, amounts.found
     table = [expect.STAGE_COLUMNS, *(expect.stage_cells(stage, spec) for stage in found.stages)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    together = ("together", bytes_label(found.peak_bytes), duration_label(found.seconds), "", "", "")
+    widths = [max(map(len, column)) for column in zip(*table, together, strict=True)]
     # As narrow as what stands in it: half of 120 columns must hold it unbroken.
     head, *lines = [[cells[0].ljust(widths[0]), *map(str.rjust, cells[1:-1], widths[1:-1]), cells[-1]] for cells in table]
     rows = [Text(" ".join(head), MUTED)]
     for stage, (name, *amount, source) in zip(found.stages, lines, strict=True):
         rows.append(Text.assemble((f"{name} ", ACCENT), (f"{' '.join(amount)} ", TEXT), (source, SOURCES[stage.rate_source])))
-    sums = map(str.rjust, (bytes_label(found.peak_bytes), duration_label(found.seconds)), widths[1:3])
+    sums = map(str.rjust, together[1:3], widths[1:3])
     free = expect.free_words(probe, spec)
     rows.append(
         Text.assemble(
-            (f"{'together':<{widths[0]}} ", ACCENT),
+            (f"{together[0].ljust(widths[0])} ", ACCENT),
             (" ".join(sums), f"bold {TEXT}"),
             (f"  {free}", WARN if "not enough" in free else TEXT),
         )
