@@ -71,7 +71,7 @@ async def fork(talk: Talk, wanted: Wanted, ask: AskValue | None) -> int:
     ack = await talk.container.launch(
         made.spec, new_id, getpass.getuser(), report=report.model_dump(mode="json") if report else None, secret_env=secrets
     )
-    started = f"{'Found' if ack.get('already') else 'Launched'} {new_id} on {talk.place.name}; it goes on by itself."
+    started = plan.launched_words(ack, new_id, talk.place.name)
     if wanted.watch:
         talk.note(started)
         return await watch(talk, new_id, 5.0)

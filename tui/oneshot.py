@@ -164,7 +164,7 @@ async def launch(talk: Talk, wanted: Wanted) -> int:
     ack = await talk.container.launch(
         spec, run_id, getpass.getuser(), report=report.model_dump(mode="json"), secret_env=wanted.secrets
     )
-    words = f"{'Found' if ack.get('already') else 'Launched'} {run_id} on {talk.place.name}; it goes on by itself."
+    words = plan.launched_words(ack, run_id, talk.place.name)
     if wanted.watch:
         talk.note(words)
         return await watch(talk, run_id, 5.0)

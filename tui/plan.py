@@ -166,3 +166,9 @@ def new_run_id(size: str, now: float, pick: Callable[[str], str] = random.choice
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
     name = re.sub(r"[^a-z0-9-]+", "-", size.lower()).strip("-") or "run"
     return f"{name}-{stamp}-{''.join(pick(ALPHABET) for _ in range(4))}"
+
+
+def launched_words(ack: Mapping[str, Any], run_id: str, host: str) -> str:
+    """What a launch has come to: it runs, it was there already, or what yields to it is still being stopped."""
+    then = "it starts by itself when what yields to it has stopped" if ack.get("state") == "starting" else "it goes on by itself"
+    return f"{'Found' if ack.get('already') else 'Launched'} {run_id} on {host}; {then}."

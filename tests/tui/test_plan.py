@@ -18,7 +18,7 @@ from tests.tui.support.container import GIB, eight_gpus
 from tests.tui.support.folders import NOW
 from tui import expect, fields, plan
 from tui.fields import listed
-from tui.plan import Choices, first_choices, for_machine, new_run_id, resolve
+from tui.plan import Choices, first_choices, for_machine, launched_words, new_run_id, resolve
 from tui.state import Console
 from tui.widgets.effects import Amounts, effects_text
 
@@ -206,3 +206,10 @@ def test_a_run_id_is_made_of_size_time_and_chance() -> None:
     run_id = new_run_id("pilot", NOW, pick=lambda letters: letters[0])
     assert run_id.startswith("pilot-20") and run_id.endswith("-aaaa")
     assert len({new_run_id("pilot", NOW) for _ in range(50)}) == 50
+
+
+def test_a_launch_that_waits_for_what_yields_to_it_is_not_said_to_run() -> None:
+    assert launched_words({"state": "running", "started": {"t": 1}}, "r", "box") == "Launched r on box; it goes on by itself."
+    waits = launched_words({"state": "starting", "started": {}}, "r", "box")
+    assert waits == "Launched r on box; it starts by itself when what yields to it has stopped."
+    assert launched_words({"state": "running", "already": True}, "r", "box").startswith("Found r on box;")
