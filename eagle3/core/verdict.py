@@ -201,6 +201,11 @@ def _by_speed(evidence: Evidence, first: float, at_first: str) -> tuple[str, str
                 f"Insufficient evidence: {_speeds(point)}, more than an acceptance length of {reached:.2f} can give; "
                 f"something else used the machine while one of the two was measured. Evaluate again when it is idle."
             )
+        if (point.speedup or 0.0) >= USEFUL_SPEEDUP and point.plain.other_cpu - point.draft.other_cpu > BUSY_ABOVE:
+            return INSUFFICIENT, (
+                f"Insufficient evidence: {_speeds(point)}, but other work took {point.plain.other_cpu:.0%} of the CPU beside the "
+                f"one without a draft and {point.draft.other_cpu:.0%} beside the other. Evaluate again when the machine is idle."
+            )
     useful = [point for point in points if point.concurrency in evidence.useful_at]
     told = useful[-1] if useful else max(points, key=lambda point: point.speedup or 0.0)
     at_told, needed, speedup = _served(told, served), told.break_even_len or 0.0, told.speedup or 0.0
