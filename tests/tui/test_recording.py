@@ -188,7 +188,7 @@ async def test_a_probe_or_a_piece_of_news_that_is_none_is_told_and_the_replay_go
     ]
     app = player(load(packed(tmp_path / "a", HEAD, *lines)), 1.0, Settings(), run_id="r")
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        await until_seen(pilot, "cannot be understood", "It said goodbye.")
+        await until_seen(pilot, "cannot be understood", "✗ down since")
 
 
 async def test_w_records_from_now_on_and_ends_it(
