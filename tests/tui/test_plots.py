@@ -11,6 +11,7 @@ from tests.tui.support.folders import NOW, event, lines, metric, write_run
 from tui.plotting.figures import FIGURES, marks_of, reading
 from tui.plotting.machine import MACHINE_FIGURES
 from tui.plotting.rows import Metrics
+from tui.widgets.log import RunLog
 from tui.widgets.plot import MetricPlot
 
 
@@ -80,6 +81,37 @@ async def test_a_new_look_is_shown_at_once_though_no_point_came(
         await until(pilot, lambda: loss.builds == 1, "the plot")
         await pilot.press("plus")
         await until(pilot, lambda: loss.builds == 2, "the zoomed plot")
+
+
+async def test_a_run_that_comes_back_to_the_front_shows_what_stood_there_and_builds_it_anew_in_the_next_turn(
+    container: FakeContainer, make_app: MakeApp, clock: Clock
+) -> None:
+    run = write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(120, 40)) as pilot:
+        await until_seen(pilot, "● running", "step 61")
+        loss = pilot.app.screen.query_one("#loss", MetricPlot)
+        await until(pilot, lambda: loss.builds == 1, "the plot")
+        await pilot.press("1")
+        await until(pilot, lambda: pilot.app.screen.HERE == "overview", "the overview")  # type: ignore[attr-defined]
+        lines(run / "metrics.jsonl", [metric(step) for step in range(61, 90)])
+        clock.now += 10
+        await pilot.press("4")
+        await until_seen(pilot, "step 61")
+        await pilot.pause()
+        assert loss.builds == 1, "the key waited for a plot"
+        clock.now += 1
+        await until(pilot, lambda: loss.builds == 2, "the plot, anew")
+
+
+async def test_the_bar_of_the_log_is_told_of_every_line(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running", "step 61")
+        log = pilot.app.screen.query_one(RunLog)
+        await until(pilot, lambda: log.show_vertical_scrollbar, "more lines than rows")
+        bar = log.vertical_scrollbar
+        assert (bar.window_virtual_size, bar.window_size) == (log.virtual_size.height, log.container_size.height)
+        assert bar.position == log.max_scroll_y
 
 
 def metrics_of(count: int) -> Metrics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
@@ -90,6 +91,8 @@ class RunScreen(PlotScreen):
     """In the right plot."""
     figures = (*FIGURES, *MACHINE_FIGURES)
     _allowed: tuple[str, bool, bool] | None = None
+    _drawn_run = ""
+    """The run whose plots stand there."""
 
     def body(self) -> ComposeResult:
         clock = self.console_app.clock
@@ -111,6 +114,12 @@ class RunScreen(PlotScreen):
         self.set_class(True, "zoom-all")
         self.query_one(RunLog).focus()
 
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        view = self.console_app.console_state.open_run
+        if self._composed and view is not None and view.run_id == self._drawn_run:
+            for plot in self.plots():
+                plot.rest()
+
     def present(self, console: Console, now: float) -> None:
         view = console.open_run
         self.query_one("#nothing").display = view is None
@@ -131,6 +140,7 @@ class RunScreen(PlotScreen):
             self.refresh_bindings()
 
     def _plots(self, view: RunView, now: float) -> None:
+        self._drawn_run = view.run_id
         look, metrics = self._look, view.metrics
         version = (view.run_id, metrics.version, len(view.events))
         age = view.age_of(metrics.last_t, now)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 from rich.style import Style
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widgets import Log
 
@@ -45,6 +45,7 @@ class RunLog(Log):
         self._tell_failure(view)
         if self._following and not self.is_vertical_scroll_end:
             self.scroll_end(animate=False, immediate=True, x_axis=False)
+        self._tell_bar()
         following = "follows" if self._following else "scrolled up · End follows"
         caption(self, subtitle=following if view.log_seq else "nothing yet")
 
@@ -65,6 +66,19 @@ class RunLog(Log):
             super()._update_size(updates, list(lines))
         elif lines:
             self._update_maximum_width(updates, max(cell_len(self._process_line(line)) for line in lines))
+
+    def _tell_bar(self) -> None:
+        """Tell the scroll bar now, so that it is painted with the lines."""
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.window_virtual_size = self.virtual_size.height
+            self.vertical_scrollbar.window_size = self.container_size.height
+
+    def _scroll_update(self, virtual_size: Size) -> None:
+        """Textual paints the bar once more after each line, in a picture of its own; it paints itself where it has changed."""
+        self._refresh_scrollbars()
+        self._tell_bar()
+        self.scroll_x = self.validate_scroll_x(self.scroll_x)
+        self.scroll_y = self.validate_scroll_y(self.scroll_y)
 
     @property
     def rich_style(self) -> Style:

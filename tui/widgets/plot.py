@@ -105,6 +105,7 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         self._span: Range | None = None
         self._kept: tuple[object, list[Strip]] | None = None
         self._drawn_at = -math.inf
+        self._rests_until = -math.inf
         self.builds = 0
 
     def show(
@@ -132,6 +133,8 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         same_look = looked_at == (self._figure, self._view)
         if not on_screen or (same_look and (version == self._version or 0 <= now - self._drawn_at < REDRAW_S)):
             return
+        if same_look and now < self._rests_until and math.isfinite(self._drawn_at):
+            return
         if same_look and beside is not None and math.isfinite(self._drawn_at) and 0 <= now - beside._drawn_at < TURN_S:
             return
         if version != self._version or figure is not self._figure or view.axis != self._view.axis:
@@ -140,6 +143,11 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
         # An empty plot costs nothing, so the first points need not wait.
         self._drawn_at = now if any(line.points for line in self._lines) else -math.inf
         self.refresh()
+
+    def rest(self) -> None:
+        """The screen comes to the front: what was drawn last is painted first, and built anew in the next turn, so that the key
+        does not wait for two plots."""
+        self._rests_until = self._clock() + TURN_S
 
     @property
     def everything(self) -> Range | None:
