@@ -24,7 +24,7 @@ from eagle3.core.shape import BYTES_OF, state_value_bytes
 from eagle3.rows import Row, append_row, read_rows_past_torn, write_rows
 from eagle3.runner import rundir
 from eagle3.states import packing
-from eagle3.states.checking import MixedUp, StateError, check, mark, parse
+from eagle3.states.checking import MixedUp, StateError, check, mark, parse, read_states
 from eagle3.states.looked import Looked
 
 if TYPE_CHECKING:
@@ -96,10 +96,7 @@ class StateStore:
         """Check a file that a server left and, when it is right, make it the sample's. Raises StateError, and the file
         stays where it is, when it is not. ``keep``: the file is somebody's, so it gets a second name (a copy where the file
         system gives none) instead of a new one."""
-        try:
-            content = raw.read_bytes()
-        except OSError as error:
-            raise StateError(f"the file {raw.name} cannot be read ({error.strerror})") from error
+        content = read_states(raw, self._most_bytes(len(sample["input_ids"])))
         tensors = parse(content)
         row = self._checked(sample, tensors)
         packed = packing.pack(tensors, self._storage)
@@ -124,10 +121,7 @@ class StateStore:
         they were not, or where the file is not what that store's manifest says."""
         if row.made_of != self._made_of(sample):
             raise StateError("they are of other tokens, or another model or other layers made them")
-        try:
-            content = file.read_bytes()
-        except OSError as error:
-            raise StateError(f"{file.name} cannot be read ({error.strerror})") from error
+        content = read_states(file, self._most_bytes(len(sample["input_ids"])))
         if hashlib.sha256(content).hexdigest() != row.sha256:
             raise StateError(f"{file.name} is not what the manifest says")
         self._claim(row)
@@ -199,6 +193,10 @@ class StateStore:
 
         tensors: dict[str, torch.Tensor] = load_file(self.path(index))
         return packing.unpack(tensors)
+
+    def _most_bytes(self, tokens: int) -> int:
+        """More than the states of so many tokens can be, in whatever precision, with whatever small tensors beside them."""
+        return tokens * (self._values * 8 + 256) + (16 << 20)
 
     @property
     def _values(self) -> int:

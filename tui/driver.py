@@ -58,6 +58,8 @@ class PromptDriver(LinuxDriver):
             if self.fileno in ready:
                 try:
                     piece = os.read(self.fileno, PIECE_BYTES)
+                except BlockingIOError:
+                    continue  # another program at this terminal has left it so and was faster
                 except OSError:
                     return  # the terminal is gone; who looks for it once a second ends the console
                 if not piece:

@@ -8,6 +8,7 @@ through the rules that hide secrets, and a log is written by whole lines, so tha
 from __future__ import annotations
 
 import json
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from typing import Any
 from textual.message import Message
 
 from remote.container import redact
+from remote.text import made_plain, plain
 from tui import messages
 from tui.ports import RunNewsView
 
@@ -29,6 +31,10 @@ LINE_LIMIT_BYTES = 64 << 20
 PIECE_BYTES = 256
 """Unpacked at once; of the piece in which a damage lies nothing can be had."""
 HIDDEN = "[hidden]"
+LATEST = 253_370_764_800.0
+"""The year 9999 in Unix seconds; a later time is none, and the C library has no date for it."""
+_FOREIGN = (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError)
+"""What another one's JSON may raise where it is looked at."""
 
 
 class RecordingError(ValueError):
@@ -130,7 +136,8 @@ class Entry:
 
     @property
     def data(self) -> dict[str, Any]:
-        found = json.loads(self.line)[4]
+        # A recording may be anybody's: its texts are no safer than those of a host.
+        found = made_plain(json.loads(self.line)[4])
         return found if isinstance(found, dict) else {}
 
 
@@ -156,18 +163,24 @@ def load(path: Path) -> Recording:
     first = next(lines, b"null")
     try:
         head = json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         head = None
     if not isinstance(head, dict) or head.get("kind") != FORMAT:
         raise RecordingError(f"{path} is no recording of this console; `eagle3-tui record HOST --to FILE` makes one.")
     if head.get("v") != VERSION:
-        raise RecordingError(f"{path} was recorded by a newer console (format {head.get('v')}); use that one to replay it.")
-    found = Recording([str(host) for host in head.get("hosts") or []], float(head["poll_s"]), float(head["begun"]))
+        version = plain(str(head.get("v")))[:20]
+        raise RecordingError(f"{path} was recorded by a newer console (format {version}); use that one to replay it.")
+    try:
+        found = Recording([_host(host) for host in _listed(head["hosts"])], _poll_s(head["poll_s"]), _time(head["begun"]))
+    except _FOREIGN as error:
+        raise RecordingError(
+            f"The first line of {path} is damaged, so it cannot be replayed; ask who recorded it for it once more."
+        ) from error
     for line in lines:
         try:
             t, host, kind, run_id, data = json.loads(line)
-            entry = Entry(float(t), str(host), str(kind), str(run_id), bool(data.get("fresh")), line)
-        except (ValueError, TypeError, AttributeError):
+            entry = Entry(_time(t), _host(host) if host else "", str(kind), str(run_id), bool(data.get("fresh")), line)
+        except _FOREIGN:
             found.problem = "it is damaged"
             break
         if entry.kind == "end":
@@ -179,17 +192,53 @@ def load(path: Path) -> Recording:
     return found
 
 
+def _time(value: object) -> float:
+    """Unix seconds. Raises what `_FOREIGN` names."""
+    t = float(value)  # type: ignore[arg-type]
+    if not 0.0 <= t <= LATEST:
+        raise ValueError(t)
+    return t
+
+
+def _poll_s(value: object) -> float:
+    seconds = float(value)  # type: ignore[arg-type]
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(seconds)
+    return seconds
+
+
+def _host(value: object) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise ValueError(value)
+    return value
+
+
+def _listed(value: object) -> list[object]:
+    if not isinstance(value, list) or not value:
+        raise TypeError(value)
+    return value
+
+
 def _lines(path: Path) -> Iterator[bytes]:
     """The whole lines of the stream, as far as it can be unpacked. Raises RecordingError where it cannot be read."""
-    unpacker, left, total = zlib.decompressobj(), b"", 0
+    unpacker, total = zlib.decompressobj(), 0
+    # In pieces until it is whole: to put a long line together anew with each piece takes its length squared.
+    begun: list[bytes] = []
+    begun_bytes = 0
     try:
         with path.open("rb") as stream:
             while (packed := stream.read(PIECE_BYTES)) and total <= LIMIT_BYTES + LINE_LIMIT_BYTES:
                 while packed:
                     text = unpacker.decompress(packed, 1 << 20)
                     packed, total = unpacker.unconsumed_tail, total + len(text)
-                    *whole, left = (left + text).split(b"\n")
-                    yield from whole
+                    first, *others = text.split(b"\n")
+                    begun.append(first)
+                    begun_bytes += len(first)
+                    if begun_bytes > LINE_LIMIT_BYTES:
+                        return  # no line of a console's is so long
+                    for other in others:
+                        yield b"".join(begun)
+                        begun, begun_bytes = [other], len(other)
     except zlib.error:
         return  # what came before the damage has been told
     except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -15,9 +15,10 @@ from remote.ask import Ask
 from remote.errors import ContainerError, LinkError
 from remote.follow import RunNews, Thinned
 from tui.ports import Connect, ContainerPort, OnLink
-from tui.recording import Entry, Recording
+from tui.recording import LATEST, Entry, Recording
 from tui.state import LinkState
 
+NOT_UNDERSTOOD = "A piece of the recording cannot be understood by this console."
 FILES = frozenset({"metrics.jsonl", "events.jsonl", "run.log"})
 
 
@@ -85,7 +86,7 @@ class ReplayContainer:
             if entry.kind == "link":
                 await self._clock.until(entry.t)
                 data = entry.data
-                self.link = LinkState(str(data.get("status")), float(data.get("since") or entry.t), str(data.get("reason") or ""))
+                self.link = LinkState(str(data.get("status")), _since(data, entry.t), str(data.get("reason") or ""))
                 self._on_link(self.link)
 
     async def probe(self) -> Probe:
@@ -102,7 +103,10 @@ class ReplayContainer:
         await self._clock.until(entry.t)
         if entry.kind == "failed":
             raise LinkError("lost", str(entry.data.get("text")))
-        return Probe.model_validate(entry.data)
+        try:
+            return Probe.model_validate(entry.data)
+        except ValidationError as error:
+            raise ContainerError("failed", NOT_UNDERSTOOD) from error
 
     async def follow(self, run_id: str, poll_s: float = 1.0, probe_s: float | None = None) -> AsyncGenerator[RunNews, None]:
         """The news of a run: at once what had come since the console began to follow it, then the rest as it comes."""
@@ -134,8 +138,14 @@ def _news(entry: Entry, again: bool) -> RunNews:
             thinned=Thinned(int(thinned[0]), int(thinned[1])) if thinned else None,
             log_skipped_bytes=int(data.get("log_skipped_bytes", 0)),
         )
-    except (ValidationError, KeyError, TypeError, ValueError) as error:
-        raise ContainerError("failed", "A piece of the recording cannot be understood by this console.") from error
+    except (ValidationError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise ContainerError("failed", NOT_UNDERSTOOD) from error
+
+
+def _since(data: Mapping[str, Any], otherwise: float) -> float:
+    """Since when a link is as it is; ``otherwise`` where the recording has no time for it."""
+    since = data.get("since")
+    return float(since) if isinstance(since, int | float) and 0 < since <= LATEST else otherwise
 
 
 def title(recording: Recording) -> str:

@@ -4,6 +4,7 @@ the worker finds these stages whole. Everything is checked as if it had landed f
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import time
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from eagle3.journal import Journal
 from eagle3.rows import Row, read_rows, write_rows
 from eagle3.runner import rundir
 from eagle3.runner.errors import VerbError
-from eagle3.stages import extract, prepare
+from eagle3.stages import extract, prepare, regenerate
 from eagle3.stages.context import StageContext
 from eagle3.stages.vocabulary import target_vocabulary
 from eagle3.states.checking import Misfit, MixedUp, StateError
@@ -138,24 +139,34 @@ def _seal(
 def from_shares(ctx: StageContext, shares: Sequence[Path]) -> dict[str, Any]:
     """Fill the run with the data of one run and the states of all its shares. Answers the counts; raises VerbError."""
     first = shares[0]
-    for stage in ("prepare", "regenerate"):
+    for stage, module in (("prepare", prepare), ("regenerate", regenerate)):
         found = rundir.read_object(first / "stages" / f"{stage}.json")
-        for name, entry in (found.get("outputs") or {}).items():
-            for share in shares:
-                other = (rundir.read_object(share / "stages" / f"{stage}.json").get("outputs") or {}).get(name) or {}
-                if other.get("sha256") != entry.get("sha256"):
+        for name in module.OUTPUTS:
+            sums = [_told_sum(share, stage, name) for share in shares]
+            for share, told in zip(shares, sums, strict=True):
+                if told != sums[0]:
                     raise VerbError(
                         "usage", f"{share.name} and {first.name} have other files {name}, so they are no shares of one run.",
                         "Fork the shares from one run whose regenerate stage has finished.",
                     )  # fmt: skip
-            rundir.write_bytes(ctx.path(*Path(name).parts), (first / name).read_bytes())
+            if not sums[0]:
+                continue
+            content = (first / name).read_bytes()
+            if hashlib.sha256(content).hexdigest() != sums[0]:
+                raise VerbError(
+                    "usage", f"{name} of {first.name} is not what its stage {stage} left.", "Name another share first."
+                )
+            rundir.write_bytes(ctx.path(*Path(name).parts), content)
         record(ctx, stage, found.get("figures") or {}, str(first))
     began = time.monotonic()
     store = extract.open_store(ctx)
     quarantine, done = Quarantine(store.folder), dict[int, StateRow]()
-    owner = {row["index"]: share for share in shares for row in read_rows(share / "states" / "manifest.jsonl")}
-    aside = {row["index"]: row for share in shares for row in Quarantine(share / "states").rows.values()}
-    rows = {row["index"]: row for share in shares for row in read_rows(share / "states" / "manifest.jsonl")}
+    rows: dict[int, StateRow] = {}
+    owner: dict[int, Path] = {}
+    for share in shares:
+        for row in _manifest(share):
+            rows[row.index], owner[row.index] = row, share
+    aside = {index: row for share in shares for index, row in Quarantine(share / "states").rows.items() if _is_whole(row)}
     samples = read_rows(ctx.path("data", "samples.jsonl"))
     for number, sample in enumerate(samples, 1):
         index = sample["index"]
@@ -167,9 +178,7 @@ def from_shares(ctx: StageContext, shares: Sequence[Path]) -> dict[str, Any]:
             )
         else:
             try:
-                done[index] = store.take_over(
-                    owner[index] / "states" / f"hs_{index}.safetensors", StateRow(**rows[index]), sample
-                )
+                done[index] = store.take_over(owner[index] / "states" / f"hs_{index}.safetensors", rows[index], sample)
             except StateError as error:
                 raise VerbError(
                     "usage", f"The states of sample {index} in {owner[index].name} cannot be used: {error}.",
@@ -180,3 +189,27 @@ def from_shares(ctx: StageContext, shares: Sequence[Path]) -> dict[str, Any]:
     _judge(ctx, quarantine, len(samples))
     _seal(ctx, store, done, quarantine, ", ".join(str(share) for share in shares), time.monotonic() - began)
     return {"samples": len(done), "put_aside": len(quarantine.rows), "repeated": 0, "unsupervised": 0}
+
+
+def _told_sum(share: Path, stage: str, name: str) -> str:
+    """The SHA-256 that a share's record of a stage tells of one of its files; empty where it tells of none."""
+    outputs = rundir.read_object(share / "stages" / f"{stage}.json").get("outputs")
+    told = outputs.get(name) if isinstance(outputs, dict) else None
+    return str(told.get("sha256") or "") if isinstance(told, dict) else ""
+
+
+def _manifest(share: Path) -> list[StateRow]:
+    """What a share's manifest vouches for. Raises VerbError (usage) where it is none."""
+    try:
+        found = [StateRow(**row) for row in read_rows(share / "states" / "manifest.jsonl")]
+    except (OSError, ValueError, TypeError) as error:
+        raise VerbError(
+            "usage", f"The manifest of the states of {share.name} cannot be read ({error}).",
+            f"Resume {share.name} with --verify, then import again.",
+        ) from error  # fmt: skip
+    return [row for row in found if isinstance(row.index, int)]
+
+
+def _is_whole(row: Row) -> bool:
+    """Whether a row of another's quarantine says what ours do."""
+    return isinstance(row.get("id"), str) and isinstance(row.get("reason"), str)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from eagle3.rows import Row, encode
 from eagle3.runner.errors import VerbError
 
-_STATE_FILE = re.compile(r"hs_(\d+)\.safetensors")
+_STATE_FILE = re.compile(r"hs_(0|[1-9][0-9]*)\.safetensors")
+"""As they are written there: hs_07, or other scripts' digits, would be a second name of the same row."""
+_ID_CHARACTERS = 200
 NEEDED = ("input_ids", "loss_mask")
 
 
@@ -39,10 +42,8 @@ def read(folder: Path) -> list[Row]:
         from datasets import load_from_disk
 
         dataset: Any = load_from_disk(str(folder)).with_format(None)
-    except (OSError, ValueError) as error:
-        raise VerbError(
-            "usage", f"The dataset in {folder} cannot be read ({str(error).splitlines()[0]}).", "Give the folder of prepare-data."
-        ) from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unreadable(folder, error) from error
     if lacking := [name for name in NEEDED if name not in dataset.column_names]:
         raise VerbError(
             "usage",
@@ -52,8 +53,11 @@ def read(folder: Path) -> list[Row]:
     with_id = "id" in dataset.column_names
     rows: list[Row] = []
     seen: dict[str, int] = {}
-    for index, item in enumerate(dataset):
-        ids, mask = [int(token) for token in item["input_ids"]], [int(bool(bit)) for bit in item["loss_mask"]]
+    for index, item in enumerate(_items(folder, dataset)):
+        ids, mask = item["input_ids"], item["loss_mask"]
+        if not _integers(ids) or not _integers(mask) or min(ids, default=0) < 0:
+            raise VerbError("usage", f"Row {index} of {folder} holds what is no token or no mask.", "Prepare the data anew.")
+        mask = [int(bool(bit)) for bit in mask]
         if len(ids) != len(mask) or not ids:
             raise VerbError(
                 "usage",
@@ -61,6 +65,11 @@ def read(folder: Path) -> list[Row]:
                 "Prepare the data anew.",
             )
         name = str(item["id"]) if with_id else f"row-{index}"
+        if not name.isprintable() or len(name) > _ID_CHARACTERS:
+            raise VerbError(
+                "usage", f"The id of row {index} of {folder} has control characters or more than {_ID_CHARACTERS}.",
+                "Give it a plain one.",
+            )  # fmt: skip
         if name in seen:
             raise VerbError(
                 "usage", f"Rows {seen[name]} and {index} of {folder} have the same id '{name}'.", "Give each row its own id."
@@ -70,6 +79,23 @@ def read(folder: Path) -> list[Row]:
     if not rows:
         raise VerbError("usage", f"The dataset in {folder} is empty.", "Prepare the data anew.")
     return rows
+
+
+def _items(folder: Path, dataset: Any) -> Iterator[Any]:
+    """The rows; a file that ends early shows only here."""
+    try:
+        yield from dataset
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(folder, error) from error
+
+
+def _unreadable(folder: Path, error: Exception) -> VerbError:
+    why = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return VerbError("usage", f"The dataset in {folder} cannot be read ({why}).", "Give the folder of prepare-data.")
+
+
+def _integers(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, int) for value in values)
 
 
 def split(rows: list[Row], heldout: int) -> tuple[list[Row], int, int]:

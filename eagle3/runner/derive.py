@@ -25,7 +25,8 @@ class Facts(NamedTuple):
     ``same_world`` and the lives are about the processes of ``started``; ``starter_*`` about the process that
     ``starting`` names. ``left`` are pids of the attempt's other processes that still live. ``progress`` is the
     attempt's own. ``gap_s`` is the median gap between the stage's rows, ``stall_s`` the silence that
-    the spec allows. ``yielding`` names what is being stopped for it.
+    the spec allows. ``yielding`` names what is being stopped for it. ``unheard_s``: for how long, by a steady clock, whoever
+    watches the run has seen no new sign of it; 0 for who only looks once.
     """
 
     now: float
@@ -50,6 +51,7 @@ class Facts(NamedTuple):
     left: Tuple[int, ...] = ()
     reason: str = ""
     yielding: str = ""
+    unheard_s: float = 0.0
 
 
 def state(facts: Facts) -> Tuple[str, str]:
@@ -80,9 +82,11 @@ def state(facts: Facts) -> Tuple[str, str]:
 def _running(facts: Facts) -> Tuple[str, str]:
     quiet_until = facts.progress.get("quiet_until") or 0.0
     signs = [t for t in (facts.started.get("t"), facts.progress.get("t"), facts.row_t) if isinstance(t, (int, float))]
-    silent_s = facts.now - max(signs) if signs else 0.0
+    # After the clock was set back the last signs lie ahead of it, and look new until it has come there again.
+    silent_s = max(facts.now - max(signs) if signs else 0.0, facts.unheard_s)
+    announced_s = max(0.0, quiet_until - (facts.progress.get("t") or 0.0))
     allowed_s = max(facts.stall_s, QUIET_GAPS * (facts.gap_s or 0.0))
-    if facts.now > quiet_until and silent_s > allowed_s:
+    if (facts.now > quiet_until or facts.unheard_s > announced_s) and silent_s > allowed_s:
         heard = f"nothing heard for {_span(silent_s)}, which is beyond {_span(allowed_s)}"
         return "stalled", f"stalled: {heard}; look at the log, stop it if nothing moves"
     return "running", str(facts.progress.get("reason") or "running") if facts.now <= quiet_until else "running"

@@ -75,15 +75,25 @@ def fork(
         made = make_run_dir(child, spec_toml, plan, None, fill=lambda folder: linker.bring(folder, lineage))
     except BaseException:
         with contextlib.suppress(OSError):  # the first error is the one to tell
-            pin.unlink()
+            _leave(pin, child, lineage, "symbolic links")  # not known, so the careful one
         raise
     if not made:
+        _leave(pin, child, lineage, linker.how)
         return _already(child, spec_toml, run_id)
     rundir.write_json(pin, {**lineage, "run_id": new_id, "how": linker.how})
     return {
         "run_id": new_id, "run_dir": str(child), "already": False,
         "files": linker.files, "bytes": linker.bytes, "how": linker.how,
     }  # fmt: skip
+
+
+def _leave(pin: Path, child: Path, lineage: Dict[str, Any], how: str) -> None:
+    """Let go of a pin without having made the run. Where another fork of the same two has made it meanwhile, the pin is that
+    one's, which may be linked by names: then it has to stay for as long as that run does."""
+    if rundir.read_object(child / FILE).get("run_id") == lineage["run_id"]:
+        rundir.write_json(pin, {**lineage, "run_id": child.name, "how": how})
+    else:
+        pin.unlink()
 
 
 def forkable(run_dir: Path) -> Dict[str, Any]:

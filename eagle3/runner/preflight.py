@@ -163,9 +163,6 @@ def make_run_dir(
             rundir.write_json(temporary / "report.json", report)
         fill(temporary)
         temporary.rename(run_dir)
-    except VerbError:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if (run_dir / "launch.json").exists():
@@ -173,6 +170,9 @@ def make_run_dir(
         with contextlib.suppress(OSError):  # an empty folder that we made for nothing; others stay
             run_dir.parent.rmdir()
         raise from_os_error(error, f"making the run {run_dir.name} in {workspace}") from error
+    except BaseException:  # Ctrl-C too
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     rundir.fsync_folder(run_dir.parent)
     return True
 

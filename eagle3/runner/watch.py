@@ -55,6 +55,9 @@ class Watch:
         self._stall_s = float((launch.get("stall") or {}).get("after_s") or derive.QUIET_AT_LEAST_S)
         self._looked_at = time.time()
         self._silence_counts_from = 0.0
+        self._sign: Tuple[Any, ...] = ()
+        self._sign_at = time.monotonic()
+        self._excused: Optional[Tuple[Any, ...]] = None
         self._dump: Optional["_Dump"] = None
         self._logs = LogLimit(int(launch.get("log_limit_bytes") or LIMIT_BYTES))
         self._next = time.monotonic() + self._every_s
@@ -170,27 +173,33 @@ class Watch:
             rundir.write_json(self._run_dir / "stop.json", order)
 
     def _look_for_stall(self) -> None:
-        if self._has_jumped():
+        now, steady = time.time(), time.monotonic()
+        _, known = state.facts(self._run_dir, now)
+        sign = (known.started.get("t"), known.progress.get("t"), known.row_t)
+        if sign != self._sign:
+            self._sign, self._sign_at = sign, steady
+        if self._has_jumped(now):
             return
-        found = state.summary(self._run_dir, time.time())
-        if found["state"] != "stalled":
+        word, text = derive.state(known._replace(unheard_s=steady - self._sign_at))
+        if word != "stalled":
             if self._stalled:
                 self._event("stall_over", "the run moves again", "info")
             self._stalled = False
         elif not self._stalled and self._stall_response != "off":
             self._stalled = True
             self._stalls += 1
-            slowest = ranks.slowest_text(ranks.read(self._run_dir, self._attempt), time.time())
-            text = f"{found['state_text']}{f'; {slowest}' if slowest else ''}"
+            slowest = ranks.slowest_text(ranks.read(self._run_dir, self._attempt), now)
+            text = f"{text}{f'; {slowest}' if slowest else ''}"
             self._event("stalled", text, "warn")
             self._dump = _Dump(self._run_dir, self._attempt, f"stall-{self._attempt}-{self._stalls}", text)
 
-    def _has_jumped(self) -> bool:
-        """Whether time was lost lately: the run's last sign looks old then, so it has as long again to be heard."""
-        now, before = time.time(), self._looked_at
+    def _has_jumped(self, now: float) -> bool:
+        """Whether time was lost lately: the run's last sign looks old then, so it has as long again to be heard. Once for each
+        sign: on a machine that is late at every look, or whose clock is set every minute, a stall is seen all the same."""
+        lost_s = now - self._looked_at - self._every_s
         self._looked_at = now
-        lost_s = now - before - self._every_s
-        if lost_s > CLOCK_JUMP_S:
+        if lost_s > CLOCK_JUMP_S and self._excused != self._sign:
+            self._excused = self._sign
             self._silence_counts_from = time.monotonic() + self._stall_s
             text = f"{lost_s:.0f} s are missing here: the clock was set, or the machine slept; the run's silence counts anew"
             self._event("clock", text, "info")

@@ -7,7 +7,10 @@ states on which a training went on quietly for hours.
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,6 +34,25 @@ class MixedUp(StateError):
         self.other = other
 
 
+def read_states(file: Path, most_bytes: int) -> bytes:
+    """The bytes of a state file that others have written. Raises StateError where it cannot be read, is no file (a pipe would be
+    waited at for ever) or is larger than these states can be (it would fill the memory)."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            about = os.fstat(descriptor)
+            if not stat.S_ISREG(about.st_mode):
+                raise StateError(f"{file.name} is no file")
+            if about.st_size > most_bytes:
+                raise StateError(f"{file.name} has {about.st_size:,} bytes, and these states are never beyond {most_bytes:,}")
+            with os.fdopen(descriptor, "rb", closefd=False) as stream:
+                return stream.read(most_bytes)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StateError(f"the file {file.name} cannot be read ({error.strerror})") from error
+
+
 def parse(content: bytes) -> dict[str, torch.Tensor]:
     """The tensors of a state file. Raises StateError where it is no whole safetensors file or lacks one."""
     from safetensors import SafetensorError
@@ -38,7 +60,7 @@ def parse(content: bytes) -> dict[str, torch.Tensor]:
 
     try:
         tensors: dict[str, Any] = load(content)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError) as error:  # KeyError: a number format that this torch has not
         raise StateError(f"not a whole safetensors file ({error})") from error
     if lacking := {"hidden_states", "token_ids"} - tensors.keys():
         raise StateError(f"it lacks {' and '.join(sorted(lacking))}")

@@ -96,6 +96,15 @@ def test_a_stall_is_silence_past_the_quiet_longer_than_ten_gaps_and_five_minutes
     assert silent(allowed_s + 1, NOW) == "running" and silent(allowed_s + 1, NOW - 1) == "stalled"
 
 
+def test_signs_ahead_of_a_clock_that_was_set_back_hide_no_stall_from_who_watches_by_a_steady_one() -> None:
+    ahead = {"t": NOW + 7200, "quiet_until": NOW + 7260}
+    for unheard_s, word in ((QUIET_AT_LEAST_S, "running"), (QUIET_AT_LEAST_S + 1, "stalled")):
+        assert derive.state(alive(progress=ahead, unheard_s=unheard_s))[0] == word
+    announced = {"t": NOW + 7200, "quiet_until": NOW + 7200 + 900}
+    for unheard_s, word in ((900, "running"), (901, "stalled")):
+        assert derive.state(alive(progress=announced, unheard_s=unheard_s))[0] == word
+
+
 @pytest.mark.parametrize(("age_s", "word"), [(FOREIGN_BEAT_S - 1, "running"), (FOREIGN_BEAT_S, "lost"), (None, "lost")])
 def test_a_run_on_another_host_lives_as_long_as_its_heartbeat(age_s: float | None, word: str) -> None:
     started = {**STARTED, "host": "there", "boot_id": "a"}

@@ -183,6 +183,33 @@ def test_asking_twice_makes_one_fork_and_another_spec_is_refused(workspace: Path
         forking.fork(workspace, "parent", "child", SPEC + "grace_s = 1\n", ENDS, ALL)
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_of_two_forks_of_one_id_the_slower_one_leaves_the_fasters_pin(
+    workspace: Path, parent: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    def no_link(*paths: Any) -> None:
+        raise OSError(errno.EXDEV, "another file system")
+
+    make, slower = forking.make_run_dir, [True]
+
+    def overtaken(*arguments: Any, **named: Any) -> bool:
+        if slower.pop() if slower else False:
+            fork(workspace)
+            if fails:
+                raise VerbError("disk", "There is no space.", "")
+        return make(*arguments, **named)
+
+    monkeypatch.setattr(os, "link", no_link)
+    monkeypatch.setattr(forking, "make_run_dir", overtaken)
+    if fails:
+        with pytest.raises(VerbError, match="no space"):
+            fork(workspace)
+    else:
+        assert fork(workspace)["already"]
+    days_later = time.time() + 9e5
+    assert [name for name, _ in forking.pinned_by(parent, days_later)] == ["child"], "its states may not be pruned"
+
+
 def test_a_fork_of_a_fork_points_at_the_files_themselves(workspace: Path, parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_link(source: str, target: str) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), target)

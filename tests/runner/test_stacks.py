@@ -121,22 +121,56 @@ def test_a_silent_run_is_stopped_after_its_stacks_were_taken_where_the_spec_says
     wait_for(state_is(run_dir, "stopped"))
 
 
+class Watched:
+    """A silent run and its watch, whose two clocks are the test's; ``told`` are the kinds of its events."""
+
+    def __init__(self, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[str] = []
+        plan = {"stall": {"response": "stop", "after_s": 90.0}}
+        heartbeat = Heartbeat(run_dir, 1, every_s=10)
+        self._watch = Watch(run_dir, 1, plan, {}, heartbeat, lambda kind, text, level, **more: self.told.append(kind))
+        self._wall_s = self._steady_s = 0.0
+        clocks = SimpleNamespace(time=time.time, monotonic=time.monotonic)
+        found = SimpleNamespace(time=lambda: clocks.time() + self._wall_s, monotonic=lambda: clocks.monotonic() + self._steady_s)
+        monkeypatch.setattr("eagle3.runner.watch.time", found)
+        self.look()
+
+    def look(self, *, wall_s: float = 0.0, steady_s: float = 0.0) -> None:
+        """Look after so many seconds of each clock."""
+        self._wall_s += wall_s
+        self._steady_s += steady_s
+        self._watch._look_for_stall()
+
+
 def test_a_clock_that_jumps_or_a_machine_that_slept_is_no_stall_until_the_run_is_silent_as_long_again(
     running: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
-    plan = {"stall": {"response": "stop", "after_s": 90.0}}
-    watch = Watch(running, 1, plan, {}, Heartbeat(running, 1, every_s=10), lambda kind, text, level, **more: told.append(kind))
-    real, ahead_s = SimpleNamespace(time=time.time, monotonic=time.monotonic), {"time": 0.0, "monotonic": 0.0}
-    clock = SimpleNamespace(time=lambda: real.time() + ahead_s["time"], monotonic=lambda: real.monotonic() + ahead_s["monotonic"])
-    monkeypatch.setattr("eagle3.runner.watch.time", clock)
-    watch._look_for_stall()
-    ahead_s["time"] = 7200.0
-    watch._look_for_stall()
-    assert told == ["clock"], "its last sign looks two hours old"
-    ahead_s["monotonic"] = 91.0
-    watch._look_for_stall()
-    assert told == ["clock", "stalled"]
+    watched = Watched(running, monkeypatch)
+    watched.look(wall_s=7200.0)
+    assert watched.told == ["clock"], "its last sign looks two hours old"
+    watched.look(wall_s=91.0, steady_s=91.0)
+    assert watched.told == ["clock", "stalled"]
+
+
+def test_a_stall_is_seen_though_every_look_comes_late(running: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(running, monkeypatch)
+    for _ in range(12):
+        watched.look(wall_s=50.0, steady_s=50.0)
+    assert watched.told == ["clock", "stalled"]
+
+
+def test_a_stall_is_seen_though_the_clock_was_set_back(running: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(running, monkeypatch)
+    watched.look(wall_s=-7200.0, steady_s=10.0)
+    for _ in range(9):
+        watched.look(wall_s=30.0, steady_s=30.0)
+    Journal(running, 1).progress("train", 1, 2, "steps")
+    for _ in range(9):
+        watched.look(wall_s=30.0, steady_s=30.0)
+    assert watched.told == [], "it has been heard"
+    for _ in range(3):
+        watched.look(wall_s=30.0, steady_s=30.0)
+    assert watched.told == ["stalled"]
 
 
 def test_a_silence_that_the_spec_does_not_mind_is_no_event(workspace: Path) -> None:

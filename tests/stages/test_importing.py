@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -279,3 +282,92 @@ def test_a_share_whose_states_have_changed_is_refused_by_name(tmp_path: Path) ->
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     text = refused(tmp_path, "share-0", "share-1", "share-2")
     assert "The states of sample 4 in share-1 cannot be used: hs_4.safetensors is not what the manifest says" in text
+
+
+# ---------------------------------------------------------------- what a hostile or an unlucky folder holds
+
+
+def header_of(dtype: str) -> bytes:
+    """A whole state file of a number format that torch does not load."""
+    tensors = {
+        "hidden_states": {"dtype": dtype, "shape": [1, 2], "data_offsets": [0, 1]},
+        "token_ids": {"dtype": "I64", "shape": [1], "data_offsets": [1, 9]},
+    }
+    header = json.dumps(tensors).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(9)
+
+
+def test_what_is_no_file_of_states_is_put_aside_and_the_others_are_taken(tmp_path: Path, made_elsewhere: Path) -> None:
+    states = spoilt(made_elsewhere, tmp_path / "states", 0, lambda tensors: tensors)
+    for index in range(2, 7):
+        (states / f"hs_{index}.safetensors").unlink()
+    os.mkfifo(states / "hs_2.safetensors")
+    with (states / "hs_3.safetensors").open("wb") as file:
+        file.truncate(1 << 42)
+    (states / "hs_4.safetensors").mkdir()
+    (states / "hs_5.safetensors").write_bytes(header_of("F4"))
+    (states / "hs_6.safetensors").symlink_to("/dev/zero")
+    (states / "hs_07.safetensors").write_bytes(b"another name of row 7")
+    allowed = [*SMALL, "--set", "guards.quarantined_share=0.5", "--id", "new", "--json"]
+    found = imported(tmp_path / "workspace", str(made_elsewhere), "--states", str(states), *allowed)
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout.splitlines()[-1])["put_aside"] == 5
+    reasons = {row["index"]: row["reason"] for row in rows(tmp_path / "workspace" / "runs" / "new", "states/quarantine.jsonl")}
+    assert "is no file" in reasons[2] and "is no file" in reasons[6] and "is no file" in reasons[4]
+    assert "never beyond" in reasons[3] and "not a whole safetensors file" in reasons[5]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"input_ids": [["a"] * 12] * COUNT}, "Row 0 of"),
+        ({"input_ids": [[-1] * 12] * COUNT}, "Row 0 of"),
+        ({"input_ids": [None] * COUNT}, "Row 0 of"),
+        ({"id": ["\x1b]0;mine\x07"] * COUNT}, "has control characters"),
+    ],
+)
+def test_rows_that_are_none_are_refused_in_one_sentence(
+    tmp_path: Path, made_elsewhere: Path, columns: dict[str, list[Any]], said: str
+) -> None:
+    data = dataset(tmp_path / "data", **columns)
+    text = refused(tmp_path / "workspace", str(data), "--states", str(made_elsewhere / "hidden_states"), *SMALL)
+    assert said in text and "\x1b" not in text
+
+
+@pytest.mark.parametrize("spoil", ["arrow", "state"])
+def test_a_dataset_that_was_cut_is_refused_in_one_sentence(tmp_path: Path, made_elsewhere: Path, spoil: str) -> None:
+    data = dataset(tmp_path / "data")
+    if spoil == "arrow":
+        file = next(data.glob("*.arrow"))
+        file.write_bytes(file.read_bytes()[:-700])
+    else:
+        (data / "state.json").write_text("{}")
+    text = refused(tmp_path / "workspace", str(data), "--states", str(made_elsewhere / "hidden_states"), *SMALL)
+    assert "cannot be read" in text
+
+
+def test_a_share_that_names_files_elsewhere_puts_nothing_there(tmp_path: Path) -> None:
+    theirs = tmp_path / "far" / "deep" / "share"
+    theirs.parent.mkdir(parents=True)
+    share(tmp_path, 0, world=1).rename(theirs)
+    (tmp_path / "outside").write_text("mine")
+    (tmp_path / "far" / "outside").write_text("theirs")
+    file = theirs / "stages" / "prepare.json"
+    record = json.loads(file.read_text())
+    record["outputs"]["../../outside"] = {"bytes": 6, "sha256": hashlib.sha256(b"theirs").hexdigest()}
+    file.write_text(json.dumps(record))
+    assert imported(tmp_path, str(theirs), "--id", "joined").exit_code == 0
+    assert (tmp_path / "outside").read_text() == "mine"
+
+
+def test_a_share_whose_files_are_not_those_of_its_record_is_refused(tmp_path: Path) -> None:
+    for rank in range(2):
+        share(tmp_path, rank, world=2)
+    samples = tmp_path / "runs" / "share-0" / "data" / "samples.jsonl"
+    whole = samples.read_bytes()
+    samples.write_bytes(whole.replace(b'"split":"train"', b'"split":"other"', 1))
+    assert "data/samples.jsonl of share-0 is not what its stage regenerate left" in refused(tmp_path, "share-0", "share-1")
+    samples.write_bytes(whole)
+    manifest = tmp_path / "runs" / "share-1" / "states" / "manifest.jsonl"
+    manifest.write_bytes(manifest.read_bytes() + b'{"more":1}\n')
+    assert "The manifest of the states of share-1 cannot be read" in refused(tmp_path, "share-0", "share-1")

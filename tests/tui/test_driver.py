@@ -11,12 +11,13 @@ import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
 from textual import events
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.message import Message
 
-from tui.driver import PromptDriver, Told, _left_s
+from tui.driver import PIECE_BYTES, PromptDriver, Told, _left_s
 
 
 class Keyboard(PromptDriver):
@@ -80,6 +81,21 @@ def test_a_terminal_that_is_closed_ends_the_reading_without_a_word() -> None:
         os.close(master)
         thread.join(20.0)
         assert not thread.is_alive() and driver.keys == []
+
+
+def test_keys_that_another_program_at_the_terminal_took_are_not_the_end_of_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, empty = os.read, [True]
+
+    def raced(descriptor: int, size: int) -> bytes:
+        if size == PIECE_BYTES and empty.pop() if empty else False:
+            raise BlockingIOError
+        return read(descriptor, size)
+
+    monkeypatch.setattr("tui.driver.os.read", raced)
+    with keyboard() as (driver, master, _):
+        os.write(master, b"a")
+        assert until(lambda: driver.keys == ["a"]) and not empty
+        os.close(master)
 
 
 def test_it_waits_without_end_unless_a_sequence_is_under_way() -> None:

@@ -120,6 +120,77 @@ def test_what_is_no_recording_is_said_in_one_sentence(tmp_path: Path) -> None:
         load(tmp_path / "nowhere")
 
 
+HEAD = {"kind": "eagle3-recording", "v": 1, "hosts": ["box"], "poll_s": 1.0, "begun": NOW}
+
+
+def packed(path: Path, *lines: object) -> Path:
+    """A recording of these lines, each a value or its JSON, as anybody could write one."""
+    text = b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
+    path.write_bytes(zlib.compress(text, 1))
+    return path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"begun": None}, {"begun": float("nan")}, {"begun": 1e300}, {"begun": 10**400}, {"poll_s": 0}, {"poll_s": float("inf")},
+        {"hosts": "box"}, {"hosts": []}, {"hosts": ["\x1b]0;mine\x07"]},
+    ],
+)  # fmt: skip
+def test_a_first_line_that_says_what_cannot_be_is_refused_in_one_sentence(tmp_path: Path, change: dict[str, object]) -> None:
+    with pytest.raises(RecordingError, match=r"The first line of .* is damaged"):
+        load(packed(tmp_path / "a", HEAD | change))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        [float("nan"), "box", "probe", "", {}], [1e300, "box", "probe", "", {}], [-5.0, "box", "probe", "", {}],
+        b'[1' + b"0" * 400 + b',"box","probe","",{}]', b"[" * 100_000, [NOW, "b\x1b[2Jox", "probe", "", {}],
+    ],
+)  # fmt: skip
+def test_a_line_that_says_what_cannot_be_is_where_a_recording_breaks_off(tmp_path: Path, line: object) -> None:
+    found = load(packed(tmp_path / "a", HEAD, [NOW, "box", "failed", "", {"text": "gone"}], line))
+    assert len(found.entries) == 1 and found.problem == "The recording breaks off here: it is damaged."
+
+
+def test_a_line_longer_than_any_console_writes_is_where_a_recording_breaks_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = [NOW, "box", "news", "r", {"log": "".join(f"{number**3:x}" for number in range(3000))}]
+    path = packed(tmp_path / "a", HEAD, long)
+    assert len(load(path).entries) == 1
+    monkeypatch.setattr("tui.recording.LINE_LIMIT_BYTES", 4000)
+    found = load(path)
+    assert not found.entries and "breaks off here" in found.problem
+
+
+async def test_what_somebody_elses_recording_says_is_no_command_to_the_terminal(path: Path) -> None:
+    head, *entries = [json.loads(line) for line in private_text(path).splitlines()]
+    for entry in entries:
+        if entry[2] == "news" and entry[4].get("log"):
+            entry[4]["log"] += "\x1b]52;c;c3RvbGVu\x07 and\x1b[2J more\n"
+    app = player(load(packed(path, head, *entries)), 40.0, Settings(), run_id="pilot-kept")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(
+            pilot, lambda: app.console_state.open_run and "and more" in "".join(app.console_state.open_run.log), "the log"
+        )
+        assert "\x1b" not in "".join(app.console_state.open_run.log)  # type: ignore[union-attr]
+
+
+async def test_a_probe_or_a_piece_of_news_that_is_none_is_told_and_the_replay_goes_on(tmp_path: Path) -> None:
+    lines = [
+        [NOW, "box", "link", "", {"status": "up", "since": "yesterday"}],
+        [NOW, "box", "probe", "", {"runs": 5}],
+        [NOW, "box", "news", "r", {"summary": {}, "thinned": [float("inf"), 1]}],
+        [NOW + 1, "box", "link", "", {"status": "down", "since": NOW, "reason": "It said goodbye."}],
+        [NOW + 1, "", "end", "", {}],
+    ]
+    app = player(load(packed(tmp_path / "a", HEAD, *lines)), 1.0, Settings(), run_id="r")
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await until_seen(pilot, "cannot be understood", "✗ down since")
+
+
 async def test_w_records_from_now_on_and_ends_it(
     container: FakeContainer, make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
