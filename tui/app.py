@@ -258,6 +258,9 @@ class ConsoleApp(Navigation, News, Taping):
         return not self.settings.read_only
 
     def action_reconnect(self) -> None:
+        if self.replay_of:
+            self.tell(f"This is a {self.replay_of}; there is nothing to connect to.", "warning")
+            return
         self.session.reconnect()
         self.tell("Connecting again.")
 

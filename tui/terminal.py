@@ -8,12 +8,14 @@ from typing import Any
 
 from textual import events
 from textual.app import App
+from textual.binding import Binding
 from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.geometry import Size
 from textual.screen import Screen
 
 from tui.formats import one_line
+from tui.keymap import key_label
 from tui.painting import Painted
 from tui.settings import Settings
 from tui.themes.filters import AsciiFilter, PaletteFilter
@@ -42,6 +44,10 @@ class TerminalApp(App[None]):
         from tui.driver import PromptDriver
 
         return PromptDriver
+
+    def get_key_display(self, binding: Binding) -> str:
+        """Keys of Textual's own widgets are spelled as ours are."""
+        return binding.key_display or key_label(binding.key)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """What the style sheet needs before a theme is chosen."""

@@ -87,6 +87,8 @@ async def test_the_console_on_a_recording_shows_what_was_seen_and_changes_nothin
         await until_seen(pilot, "replay · ", "box", "pilot-kept", "the last words of hf_[hidden]")
         await pilot.press("s")
         await until_seen(pilot, "This is a replay of box", "be changed in")
+        await pilot.press("ctrl+r")
+        await until_seen(pilot, "to connect to")
         app.clear_notifications()
         await pilot.press("1")
         await until_seen(pilot, "✗ down since", "The host is gone.")

@@ -27,11 +27,13 @@ class Choice:
 
 
 CANCEL = Choice("", "escape", "Cancel")
+WIDTH, GAP, ABOVE = 72, 2, 1
+"""Columns of a dialog, those before each choice, and lines above the choices, as the style sheet has them."""
 
 
 class Confirm(ModalScreen[str]):
     """Returns the chosen ``result``; "" on cancel. ``rows`` are (label, text) and always shown as text; ``live`` is one row
-    more, whose text is asked anew with each piece of news."""
+    more, whose text is asked anew with each piece of news. PgDn and PgUp scroll the rows where they do not all fit."""
 
     AUTO_FOCUS = ""
 
@@ -60,8 +62,10 @@ class Confirm(ModalScreen[str]):
                         with Horizontal(classes="fact"):
                             yield Static(Text(self._live[0], MUTED), classes="label")
                             yield Static(self._live[1](), id="live", classes="value")
-            if self._note:
-                yield Static(Text(self._note, MUTED), id="note", classes="" if self._rows else "alone")
+                    if self._note:
+                        yield Static(Text(self._note, MUTED), id="note")
+            elif self._note:
+                yield Static(Text(self._note, MUTED), id="note", classes="alone")
             with Horizontal(id="choices"):
                 for number, choice in enumerate(self._choices):
                     key = {"escape": "Esc", "enter": "Enter"}.get(choice.key, choice.key)
@@ -80,6 +84,18 @@ class Confirm(ModalScreen[str]):
         for label in self.query(".label"):
             label.styles.width = label_width
 
+    def on_resize(self, event: events.Resize) -> None:
+        """The choices are always in sight: one below the other where they do not stand side by side, and the rows scroll in
+        what is left."""
+        dialog = self.query_one("#dialog")
+        width, height = min(WIDTH, event.size.width * 96 // 100), event.size.height * 92 // 100
+        side_by_side = sum(len(str(button.label)) + GAP for button in self.query("#choices Button").results(Button))
+        stacked = side_by_side > width - dialog.gutter.width
+        self.query_one("#choices").set_class(stacked, "stacked")
+        taken = dialog.gutter.height + ABOVE + (len(self._choices) if stacked else 1)
+        for facts in self.query("#facts"):
+            facts.styles.max_height = max(1, height - taken)
+
     def refresh_live(self) -> None:
         """Show what is known now in the live row."""
         for widget in self.query("#live").results(Static):
@@ -96,7 +112,11 @@ class Confirm(ModalScreen[str]):
                 event.stop()
                 self.dismiss(choice.result)
                 return
-        if event.key in {"left", "up"}:
+        if event.key in {"pageup", "pagedown"}:
+            event.stop()
+            for facts in self.query("#facts"):
+                facts.scroll_relative(y=(1 if event.key == "pagedown" else -1) * max(1, facts.size.height - 1), animate=False)
+        elif event.key in {"left", "up"}:
             event.stop()
             self.focus_previous()
         elif event.key in {"right", "down"}:

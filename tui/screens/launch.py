@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Container, Horizontal, Vertical
 from textual.events import DescendantFocus
 from textual.widgets import Button, Input, Select, Static
@@ -33,6 +34,12 @@ SECRETS = fields.Field(
 """Typed as a field, and none of the spec."""
 
 
+class Chooser(Select[str], inherit_bindings=False):
+    """A closed one opens by Enter or Space: the arrows go through the fields, here too."""
+
+    BINDINGS = [Binding("enter,space", "show_overlay", "Show menu", show=False)]  # noqa: RUF012 - Textual's spelling
+
+
 class LaunchScreen(ConsoleScreen):
     HERE = "launch"
     BINDINGS = bindings_of("launch")
@@ -51,7 +58,7 @@ class LaunchScreen(ConsoleScreen):
             for name, label in SELECTS.items():
                 yield Static(Text(label, MUTED), classes="label")
                 options = plan.SIZES if name == "size" else presets.names(name)
-                yield Select[str](
+                yield Chooser(
                     [(option, option) for option in options],
                     value=getattr(choices, name),
                     allow_blank=False,

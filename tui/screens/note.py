@@ -27,7 +27,7 @@ class NoteScreen(ModalScreen[str]):
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as dialog:
             dialog.border_title = f"Note on {one_line(self._run_id, 50)}"
-            yield Input(placeholder="one line", max_length=LONGEST, id="note-line")
+            yield Input(placeholder="one line", max_length=LONGEST, compact=True, id="note-line")
             yield Static(Text("Enter adds it to NOTES.md with time and name; 7 shows the notes.", MUTED), id="note")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

@@ -63,6 +63,7 @@ class NotesScreen(ConsoleScreen):
         words = "being saved …" if view.saving is not None else "not saved · Ctrl+s saves" if view.changed else ""
         if not words:
             words = "i writes" if not editing else "writing · Esc leaves off"
+        area.placeholder = "" if view.at is None else "nothing written yet"
         age = "not read yet" if view.at is None else f"as of {age_label(now - view.at)}"
         title = f"Notes of {clean_line(run_id, 64)}" if run_id else f"Notes of the workspace on {console.host}"
         stale = console.stale(view.at, now, POLL_S) and view.at is not None

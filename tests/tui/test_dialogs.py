@@ -1,0 +1,59 @@
+"""Dialogs: over the screen that they are about, and with their choices in sight however small the window is."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Input
+
+from tests.tui.conftest import MakeApp
+from tests.tui.support.container import FakeContainer
+from tests.tui.support.driving import seen, until, until_seen
+from tests.tui.support.folders import write_run
+
+
+@pytest.mark.parametrize(("key", "title"), [("n", "Note on run-a"), ("f", "Fork run-a")])
+async def test_a_form_stands_over_its_screen_and_does_not_hide_it(
+    container: FakeContainer, make_app: MakeApp, key: str, title: str
+) -> None:
+    write_run(container.root, "run-a", "stopped")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "■ stopped")
+        await pilot.press(key)
+        rows = (await until_seen(pilot, title, "5 Runs")).splitlines()
+        [top] = [row for row in rows if title in row]
+        assert top.index("╭─ " + title) == (80 - len(top[top.index("╭─ " + title) :].split("╮")[0]) - 1) // 2, "in the middle"
+
+
+async def test_the_choices_of_a_question_are_in_sight_in_a_small_window_and_its_rows_scroll(make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(40, 12)) as pilot:
+        await until_seen(pilot, "no GPU")
+        await pilot.press("p")
+        assert "Readiness" not in await until_seen(pilot, "Launch the pilot?", "Host", "Launch  y", "Cancel  Esc")
+        for _ in range(9):
+            await pilot.press("pagedown")
+        await until_seen(pilot, "It runs in the container", "Launch  y", "Cancel  Esc")
+        await pilot.resize_terminal(80, 24)
+        await until_seen(pilot, "Host", "Readiness", "It runs in the container", "Launch  y      Cancel  Esc")
+
+
+async def test_choices_that_do_not_stand_side_by_side_stand_one_below_the_other(
+    container: FakeContainer, make_app: MakeApp
+) -> None:
+    write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(40, 12)) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("s")
+        await until_seen(pilot, "Stop the run?", "run-a", "After the checkpoint  c", "Now  n", "Keep running  Esc")
+
+
+async def test_the_arrows_go_through_the_launch_form_from_its_first_choice_on(make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("3")
+        await until_seen(pilot, "New run")
+        await pilot.press("down", "down", "down")
+        await until(pilot, lambda: isinstance(pilot.app.focused, Input), "the first field")
+        await pilot.press("up", "enter")
+        await until_seen(pilot, "Esc Dismiss menu", "8x-b300")
+        await pilot.press("escape")
+        await until(pilot, lambda: "Dismiss" not in seen(pilot.app), "the menu to close")  # type: ignore[arg-type]
