@@ -174,10 +174,10 @@ async def test_what_somebody_elses_recording_says_is_no_command_to_the_terminal(
             entry[4]["log"] += "\x1b]52;c;c3RvbGVu\x07 and\x1b[2J more\n"
     app = player(load(packed(path, head, *entries)), 40.0, Settings(), run_id="pilot-kept")
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(
-            pilot, lambda: app.console_state.open_run and "and more" in "".join(app.console_state.open_run.log), "the log"
-        )
-        assert "\x1b" not in "".join(app.console_state.open_run.log)  # type: ignore[union-attr]
+        await until_seen(pilot, "pilot-kept")
+        log = app.console_state.open_run.log  # type: ignore[union-attr]
+        await until(pilot, lambda: "and more" in "".join(log), "the log")
+        assert "\x1b" not in "".join(log)
 
 
 async def test_a_probe_or_a_piece_of_news_that_is_none_is_told_and_the_replay_goes_on(tmp_path: Path) -> None:
