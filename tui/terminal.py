@@ -60,7 +60,10 @@ class TerminalApp(App[None]):
         return [*first, *super().get_line_filters(), *self._ascii]
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
-        """Textual's way to the terminal: only what differs from what stands there goes on."""
+        """Textual's way to the terminal: only what differs from what stands there goes on, and nothing once the console is being
+        left: it would be painted over the shell's own screen."""
+        if self._exit:
+            return
         super()._display(screen, self._on_terminal.reduced(renderable, screen))  # type: ignore[arg-type]
 
     def heed_suspension(self) -> None:
