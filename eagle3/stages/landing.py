@@ -80,7 +80,7 @@ class Landing:
         # One thing holds a server back: at one that others use too its own figure, over everybody's requests.
         shared = server.limit() is not None
         self._own = None if shared else BackOff(ctx.spec.extract.concurrency, ctx.spec.extract.p95_factor)
-        self._slots = Slots(self._most, self.hold)
+        self._slots: Slots
         self._threads: ThreadPoolExecutor | None = None
         self._suspects: set[int] = set()
         self._unreachable_since: float | None = None
@@ -100,6 +100,7 @@ class Landing:
 
     async def _all(self, samples: Sequence[Row], among: Sequence[Row]) -> None:
         settings = self._ctx.spec.extract
+        self._slots = Slots(self._most, self.hold)  # of this event loop: after a server's death another one goes on
         async with Completions(self._server.base_url, timeout_s=settings.request_timeout_s, retries=0) as client:
             land = partial(self._land, client)
             asked: Sequence[Row] = samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,11 @@ def test_the_watch_for_xids_ends_with_its_supervisor(workspace: Path) -> None:
 
 def _command_lines(run_dir: Path) -> list[bytes]:
     tree = proctable.descendants([started(run_dir)["supervisor"]["pid"]], proctable.snapshot())
-    return [Path(f"/proc/{p.pid}/cmdline").read_bytes() for p in tree if Path(f"/proc/{p.pid}").exists()]
+    found = []
+    for process in tree:
+        with contextlib.suppress(OSError):  # it has just ended
+            found.append(Path(f"/proc/{process.pid}/cmdline").read_bytes())
+    return found
 
 
 def test_errors_from_before_the_run_are_no_faults_of_it_and_each_new_one_is() -> None:

@@ -180,6 +180,7 @@ except KeyboardInterrupt:
 def test_a_question_on_the_terminal_takes_an_answer_an_end_and_a_ctrl_c(typed: bytes, ended: bytes) -> None:
     pid, master = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell starts what it puts behind with Ctrl-C ignored
         os.execv(sys.executable, [sys.executable, "-c", ASKING])
     try:
         read_until(master, b"[yes/no]")
