@@ -100,7 +100,8 @@ class Landing:
 
     async def _all(self, samples: Sequence[Row], among: Sequence[Row]) -> None:
         settings = self._ctx.spec.extract
-        self._slots = Slots(self._most, self.hold)  # of this event loop: after a server's death another one goes on
+        # Of this event loop: after a server's death another one goes on.
+        self._slots = Slots(settings.concurrency, self._limit, self.hold)
         async with Completions(self._server.base_url, timeout_s=settings.request_timeout_s, retries=0) as client:
             land = partial(self._land, client)
             asked: Sequence[Row] = samples
@@ -117,10 +118,9 @@ class Landing:
         self._ctx.check_stop()
         self._server.check_alive()
 
-    def _most(self) -> int:
+    def _limit(self) -> int | None:
         """Requests that may be in flight now."""
-        most = self._server.limit() if self._own is None else self._own.limit
-        return self._ctx.spec.extract.concurrency if most is None else most
+        return self._server.limit() if self._own is None else self._own.limit
 
     async def _land(self, client: Completions, sample: Row) -> None:
         size = self._store.landing_bytes(len(sample["input_ids"]))

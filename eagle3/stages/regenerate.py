@@ -146,12 +146,7 @@ async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], 
     settings = ctx.spec.regenerate
     progress = _Progress(ctx, len(prompts))
     rubbish = _Rubbish(ctx, server, answers)
-
-    def most() -> int:
-        limit = server.limit()
-        return settings.concurrency if limit is None else limit
-
-    slots = Slots(most)
+    slots = Slots(settings.concurrency, server.limit)
     async with Completions(server.base_url, timeout_s=settings.request_timeout_s) as client:
 
         async def answer(prompt: Row) -> None:

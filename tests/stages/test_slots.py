@@ -18,7 +18,7 @@ def test_never_more_are_taken_than_the_limit_that_holds_at_that_moment() -> None
             await asyncio.sleep(0)
 
     async def all_of_them() -> None:
-        slots = Slots(lambda: limit[0])
+        slots = Slots(9, lambda: limit[0])
         await asyncio.gather(*(request(slots, number) for number in range(20)))
         assert slots.taken == 0
 
@@ -30,7 +30,7 @@ def test_never_more_are_taken_than_the_limit_that_holds_at_that_moment() -> None
 def test_a_pause_begins_no_request_and_its_end_is_found_without_being_told() -> None:
     async def paused() -> list[str]:
         held, order = [True], []
-        slots = Slots(lambda: 2, lambda: held[0])
+        slots = Slots(2, hold=lambda: held[0])
 
         async def request() -> None:
             async with slots.one():
@@ -49,7 +49,7 @@ def test_a_pause_begins_no_request_and_its_end_is_found_without_being_told() -> 
 
 def test_a_request_that_fails_or_is_given_up_leaves_its_place() -> None:
     async def failing() -> int:
-        slots = Slots(lambda: 1)
+        slots = Slots(1)
 
         async def request() -> None:
             async with slots.one():
