@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES
+from eagle3.core.run_states import LIVE_STATES, RESUMABLE_STATES
 from tui import formats
 
 

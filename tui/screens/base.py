@@ -11,12 +11,12 @@ from textual.containers import Vertical
 from textual.screen import Screen
 
 from tui.keymap import key_label, key_of, keys_of
-from tui.state import Console
 from tui.widgets.keys_line import KeysLine
 from tui.widgets.titlebar import TitleBar
 
 if TYPE_CHECKING:
     from tui.app import ConsoleApp
+    from tui.state import Console
 
 
 TO_RUNS, TO_PILOT = key_of("everywhere", "go('runs')"), key_of("everywhere", "pilot")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import getpass
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
 
-from eagle3.core.records import Probe
 from tui.formats import age_label, duration_label, fit, one_line
 from tui.keymap import key_of
 from tui.machine_words import host_words
 from tui.screens.base import bindings_of
 from tui.screens.runs_list import RunsListScreen
 from tui.standing import alerts_of, parts_of
-from tui.state import Console
 from tui.themes.palette import ACCENT, BAD, MUTED, WARN
 from tui.widgets.disks import DisksPanel
 from tui.widgets.gpus import GpusPanel
@@ -24,6 +23,10 @@ from tui.widgets.hosts import Group, HostList, folds
 from tui.widgets.panel import caption
 from tui.widgets.runs_table import RunsTable
 from tui.widgets.vllm import VllmPanel
+
+if TYPE_CHECKING:
+    from eagle3.core.records import Probe
+    from tui.state import Console
 
 ROOMY_ROWS = 34
 """A screen of so many rows has room for a line of alerts; where it has not, the panels tell each by itself."""

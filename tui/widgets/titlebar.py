@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual import events
@@ -10,8 +11,10 @@ from textual.message import Message
 from textual.widget import Widget
 
 from tui.formats import LINK_WORDS, fit
-from tui.state import LinkState
 from tui.themes.palette import ACCENT, LINK_COLOURS, MUTED, TEXT, WARN
+
+if TYPE_CHECKING:
+    from tui.state import LinkState
 
 TABS = (
     ("1", "overview", "Overview"),
