@@ -101,11 +101,10 @@ class ConsoleScreen(Screen[None]):
         message.stop()
         self.console_app.action_go(message.name)
 
-    def _note(self) -> str:
+    def _notes(self) -> list[str]:
         app = self.console_app
         words = [word for word, true in (("held", app.console_state.held), ("read-only", app.settings.read_only)) if true]
-        words += app.taping_words()
-        return " · ".join(words)
+        return words + app.taping_words()
 
     def refresh_known(self) -> None:
         """Show what is known now: called on news, and once a second for the ages."""
@@ -113,5 +112,5 @@ class ConsoleScreen(Screen[None]):
             return
         app = self.console_app
         now = app.clock()
-        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, self._note(), len(app.members))
+        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, self._notes(), len(app.members))
         self.present(app.console_state, now)
