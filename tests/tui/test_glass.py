@@ -18,7 +18,8 @@ from tests.tui.support.driving import seen, until, until_seen
 from tests.tui.support.folders import lines, metric, write_run
 from tui.app import ConsoleApp
 
-STEPS = 40
+SIZE = (120, 40)
+STEPS = 14
 
 
 class Glass:
@@ -49,14 +50,13 @@ async def settled(pilot: Pilot[Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_nothing_that_is_painted_alone_and_no_note_that_goes_leaves_a_blank_behind(
-    container: FakeContainer, make_app: MakeApp, clock: Clock, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+    container: FakeContainer, make_app: MakeApp, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw, glass = random.Random(6), Glass(size)
+    draw, glass = random.Random(6), Glass(SIZE)
     monkeypatch.setattr(App, "_display", lambda app, screen, picture: glass.take(app, screen, picture))
     run = write_run(container.root, "run-a")
-    async with make_app(run_id="run-a").run_test(size=size, notifications=True) as pilot:
+    async with make_app(run_id="run-a").run_test(size=SIZE, notifications=True) as pilot:
         app = pilot.app
         assert isinstance(app, ConsoleApp)
         await until_seen(pilot, "● running", "step")
@@ -77,7 +77,7 @@ async def test_nothing_that_is_painted_alone_and_no_note_that_goes_leaves_a_blan
             steps, clock.now = steps + 20, clock.now + 4
 
         async def another_size() -> None:
-            columns, rows = draw.choice([size, (size[0] - 7, size[1] - 3)])
+            columns, rows = draw.choice([SIZE, (80, 24)])
             glass.screen.resize(rows, columns)
             await pilot.resize_terminal(columns, rows)
 

@@ -13,7 +13,7 @@ from textual.widgets import DataTable
 from textual.widgets.data_table import RowDoesNotExist
 
 from eagle3.core.run_states import LIVE_STATES
-from tui.formats import STATE_WORDS, UNKNOWN, age_label, clean_line, count_label, share, short_duration
+from tui.formats import STATE_WORDS, UNKNOWN, age_label, clean_line, count_label, fit_middle, share, short_duration
 from tui.state import Console, Known, run_age_s
 from tui.themes.palette import ACCENT, MUTED, STATE_COLOURS, TEXT
 
@@ -117,6 +117,8 @@ class RunsTable(DataTable[Text]):
             drawn[run_id]["State"] = Text("– gone", MUTED)
         for run_id in marked & drawn.keys():
             drawn[run_id]["Run"] = Text(f"▪ {drawn[run_id]['Run'].plain}", ACCENT)
+        for row in drawn.values():
+            row["Run"] = Text(fit_middle(row["Run"].plain, WIDTHS["Run"]), row["Run"].style)
         if order != self._order:
             self.clear()
             for run_id in order:

@@ -95,7 +95,7 @@ class TitleBar(Widget):
         super().__init__()
         self._here = here
         self._host = ""
-        self._words = ("",)
+        self._words: tuple[str, ...] = ("",)
         self._among = 1
         self._colour = MUTED
 
