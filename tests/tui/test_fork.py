@@ -73,7 +73,7 @@ def test_a_fork_asks_no_room_for_what_it_links_to() -> None:
         ("train@x", "", "'train@x' is no place to fork from"),
         ("nowhere", "", "There is no stage 'nowhere'"),
         ("train@50", "vocabulary.size=4096", "fork --from-stage vocabulary"),
-        ("", "train.max_steps=0", "train.max_steps: Input should be greater than or equal to 1"),
+        ("", "train.max_steps=0", "train.max_steps: a whole number of 1 or more (steps), not 0."),
         ("", "workspace=/x", "a fork stands in the workspace of its parent"),
         ("evaluate", "", "train has not finished in that run"),
     ],
@@ -93,7 +93,7 @@ async def test_f_forks_from_a_checkpoint_after_a_confirmation_that_says_what_is_
         await pilot.press("f")
         await until_seen(pilot, "Fork run-a", "train@50", "taken over from run-a")
         await pilot.press("enter", *"train.max_steps=x")
-        await until_seen(pilot, "✗ train.max_steps: Input should be a valid integer")
+        await until_seen(pilot, "✗ train.max_steps: a whole number of 1 or more")
         await pilot.press("ctrl+l", "backspace", *"300")
         await until_seen(pilot, "train runs again from checkpoint", "Fork  Ctrl+l")
         await pilot.press("ctrl+l")

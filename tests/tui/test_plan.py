@@ -45,12 +45,12 @@ def test_typed_fields_override_the_preset() -> None:
 @pytest.mark.parametrize(
     ("field", "text", "words"),
     [
-        ("data.train_prompts", "many", "data.train_prompts: Input should be a valid integer"),
-        ("train.max_steps", "0", "train.max_steps: Input should be greater than or equal to 1 (got 0, in steps)."),
-        ("train.optimizer", "sgd", "train.optimizer: Input should be 'adamw' or 'muon' (got 'sgd')."),
+        ("data.train_prompts", "many", "data.train_prompts: a whole number of 1 or more (prompts), not 'many'."),
+        ("train.max_steps", "0", "train.max_steps: a whole number of 1 or more (steps), not 0."),
+        ("train.optimizer", "sgd", "train.optimizer: 'adamw' or 'muon', not 'sgd'."),
         ("data.prompts", "p.jsonl", "data.prompts: 'p.jsonl' is a path in the container, so it must begin with / or ~/."),
         ("workspace", "here", "workspace: 'here' is a path in the container, so it must begin with / or ~/."),
-        ("train.max_step", "3", "train.max_step: there is no such field (got '3')."),
+        ("train.max_step", "3", "train.max_step: there is no such field; the nearest is train.max_steps."),
         ("machine", "b30", "There is no machine called 'b30'; did you mean '8x-b300'?"),
     ],
 )

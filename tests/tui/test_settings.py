@@ -40,7 +40,7 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("theme = 'pink'", "theme in"),
-        ("colour = 1", "there is no such setting"),
+        ("colour = 1", "there is no such field"),
         ("poll_s = 0", "poll_s in"),
         ("[alerts]\nquiet_hours = '25:00-07:00'", "write quiet hours as"),
         ("[alerts]\nkinds = ['fire']", "there is no alert 'fire'"),
