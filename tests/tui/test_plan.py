@@ -190,7 +190,7 @@ def test_the_disk_line_says_when_it_is_not_enough() -> None:
     assert "unknown" in expect.disk_line(None, spec)
     low = Probe(disks=[Disk(path="~/eagle3", mount="/", total_bytes=9 * GIB, free_bytes=GIB // 2)])
     assert "not enough" in expect.disk_line(low, spec)
-    assert "needs 742 MiB" in expect.disk_line(low, spec)
+    assert "needs at most 742 MiB" in expect.disk_line(low, spec)
 
 
 def test_the_gpu_line_holds_the_weights_against_what_is_free_on_the_cards_of_the_stages() -> None:

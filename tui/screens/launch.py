@@ -136,7 +136,8 @@ class LaunchScreen(ConsoleScreen):
         shown = {row.field.name for row in self.query(FieldRow) if row.display}
         if not error.fields or not set(error.fields) <= shown:
             return one_line(str(error))
-        return f"Wrong: {', '.join(error.fields)}. What {'it takes' if len(error.fields) == 1 else 'they take'} stands below."
+        one = len(error.fields) == 1
+        return f"{', '.join(error.fields)} {'is' if one else 'are'} wrong; see the line under {'it' if one else 'each'}."
 
     def _put(self, selector: str, line: Text) -> None:
         widget = self.query_one(selector, Static)

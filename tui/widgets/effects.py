@@ -11,7 +11,7 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from eagle3.core.estimate import Estimate
+from eagle3.core.estimate import Estimate, peak_line
 from eagle3.core.records import Probe
 from eagle3.core.spec import RunSpec
 from tui import expect
@@ -57,7 +57,7 @@ def effects_text(amounts: Amounts, probe: Probe | None) -> Text:
     """The whole text; lines are folded by the widget."""
     spec, found = amounts.spec, amounts.found
     table = [expect.STAGE_COLUMNS, *(expect.stage_cells(stage, spec) for stage in found.stages)]
-    together = ("together", bytes_label(found.peak_bytes), duration_label(found.seconds), "", "", "")
+    together = ("together", bytes_label(found.stage_bytes), duration_label(found.seconds), "", "", "")
     widths = [max(map(len, column)) for column in zip(*table, together, strict=True)]
     # As narrow as what stands in it: half of 120 columns must hold it unbroken.
     head, *lines = [[cells[0].ljust(widths[0]), *map(str.rjust, cells[1:-1], widths[1:-1]), cells[-1]] for cells in table]
@@ -65,7 +65,7 @@ def effects_text(amounts: Amounts, probe: Probe | None) -> Text:
     for stage, (name, *amount, source) in zip(found.stages, lines, strict=True):
         rows.append(Text.assemble((f"{name} ", ACCENT), (f"{' '.join(amount)} ", TEXT), (source, SOURCES[stage.rate_source])))
     sums = map(str.rjust, together[1:3], widths[1:3])
-    free = expect.free_words(probe, spec)
+    free = f"at most {bytes_label(found.peak_bytes)}; {expect.free_words(probe, spec)}"
     rows.append(
         Text.assemble(
             (f"{together[0].ljust(widths[0])} ", ACCENT),
@@ -73,6 +73,7 @@ def effects_text(amounts: Amounts, probe: Probe | None) -> Text:
             (f"  {free}", WARN if "not enough" in free else TEXT),
         )
     )
+    rows.append(Text.assemble(("peak        ", MUTED), (peak_line(found), TEXT)))
     if gpus := expect.gpu_line(probe, spec):
         rows.append(Text.assemble(("GPU memory  ", MUTED), (gpus, WARN if "not enough" in gpus else TEXT)))
     for words, source in expect.break_even(found):
