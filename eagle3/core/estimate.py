@@ -311,7 +311,9 @@ def lines(found: Estimate) -> list[str]:
         )
     table.append(f"{'together':<11} {bytes_label(found.stage_bytes):>9} {'':>13} {duration_label(found.seconds):>13}")
     table.append(peak_line(found))
-    table += [f"needs {'' if need.unless else 'at most '}{bytes_label(need.bytes)} in {need.path}: {need.what}" for need in found.needs]
+    table += [
+        f"needs {'' if need.unless else 'at most '}{bytes_label(need.bytes)} in {need.path}: {need.what}" for need in found.needs
+    ]
     return table + break_even_lines(found) + [f"problem: {problem}" for problem in found.problems]
 
 

@@ -169,4 +169,6 @@ def _counted(limits: dict[str, Any]) -> str:
         return ""
     if least == most:
         return f"exactly {least} "
-    return f"{least} to {most} " if least is not None and most is not None else f"at least {least} " if least else f"at most {most} "
+    return (
+        f"{least} to {most} " if least is not None and most is not None else f"at least {least} " if least else f"at most {most} "
+    )
