@@ -33,7 +33,9 @@ class News(ReadinessNews):
         raise NotImplementedError
 
     if TYPE_CHECKING:  # Textual's own
-        screen_stack: Sequence[Screen[Any]]
+
+        @property
+        def screen_stack(self) -> list[Screen[Any]]: ...
 
         def clear_notifications(self) -> None: ...
 

@@ -318,10 +318,14 @@ def lines(found: Estimate) -> list[str]:
 
 
 def peak_line(found: Estimate) -> str:
-    """The most on the disk at any time, and what it is made of beside the stages' files."""
-    meanwhile = f" and {bytes_label(found.transient_bytes)} {FOR_A_WHILE}" if found.transient_bytes else ""
-    logs = f"{bytes_label(found.log_bytes)} of logs"
-    return f"at most {bytes_label(found.peak_bytes)} at a time: the stages' {bytes_label(found.stage_bytes)}, {logs}{meanwhile}"
+    """The most on the disk at any time, and what it is made of."""
+    return f"at most {bytes_label(found.peak_bytes)} at a time: {peak_parts(found)}"
+
+
+def peak_parts(found: Estimate) -> str:
+    """What the most on the disk is made of: what stays, and what is there only for a while."""
+    stays = f"{bytes_label(found.stage_bytes)} of the stages, {bytes_label(found.log_bytes)} of logs"
+    return f"{stays}, {bytes_label(found.transient_bytes)} {FOR_A_WHILE}" if found.transient_bytes else stays
 
 
 def break_even_lines(found: Estimate) -> list[str]:

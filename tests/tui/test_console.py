@@ -101,7 +101,7 @@ async def test_the_help_scrolls_by_the_keys_that_it_names(make_app: MakeApp) -> 
             await pilot.press(*keys)
             await until(pilot, lambda row=row: page.scroll_offset.y == row, f"{keys} to scroll to row {row}")  # type: ignore[misc]
         await pilot.press("end")
-        await until_seen(pilot, "Runs go on when the console is closed.")
+        await until_seen(pilot, "A box that is dim", "closed.")
 
 
 async def test_help_begins_with_the_screen_it_was_opened_on_and_folds_beside_the_key(make_app: MakeApp) -> None:

@@ -70,7 +70,8 @@ def help_text(here: str = "", width: int = 1000) -> Text:
         text.append(f"  {symbol} ", STATE_COLOURS[state])
         text.append(f"{state:<13}", TEXT)
         _hung(text, MEANINGS.get(state, ""), 17, width)
-    text.append("\nA box that is dim says how old its values are. Runs go on when the console is closed.", MUTED)
+    text.append("\n")
+    _hung(text, "A box that is dim says how old its values are. Runs go on when the console is closed.", 0, width)
     return text
 
 

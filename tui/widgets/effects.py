@@ -11,7 +11,7 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from eagle3.core.estimate import Estimate, peak_line
+from eagle3.core.estimate import Estimate, peak_parts
 from eagle3.core.records import Probe
 from eagle3.core.spec import RunSpec
 from tui import expect
@@ -21,6 +21,10 @@ from tui.themes.palette import ACCENT, MUTED, TEXT, WARN
 from tui.widgets.panel import caption, join
 
 SOURCES = {"measured": TEXT, "reported": MUTED, "derived": MUTED, "": MUTED}
+
+
+ONE_ROW_COLUMNS = 70
+"""From so many columns on the sum, the most and what is free stand in one row."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,9 @@ def effects_text(amounts: Amounts, probe: Probe | None, columns: int = 1000) -> 
     )
     free = expect.free_words(probe, spec)
     most = Text(f"at most {bytes_label(found.peak_bytes)}; {free}", WARN if "not enough" in free else TEXT)
-    # In one row where they fit: in a low window it is the last one in sight.
-    rows += [Text("  ").join([sums, most])] if len(sums) + 2 + len(most) <= columns else [sums, most]
-    rows.append(Text.assemble(("disk        ", MUTED), (peak_line(found), TEXT)))
+    # In one row where there is the room: in a low window it is the last one in sight.
+    rows += [Text("  ").join([sums, most])] if columns >= ONE_ROW_COLUMNS else [sums, most]
+    rows.append(Text.assemble(("made of     ", MUTED), (peak_parts(found), TEXT)))
     if gpus := expect.gpu_line(probe, spec):
         rows.append(Text.assemble(("GPU memory  ", MUTED), (gpus, WARN if "not enough" in gpus else TEXT)))
     for words, source in expect.break_even(found):
