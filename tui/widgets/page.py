@@ -16,9 +16,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 
-class Page(ScrollView, can_focus=True, inherit_bindings=False):
-    """``write`` gives the text for a width, folded: a line of it is a line here. Our own words only, or cleaned ones.
-    Its keys are those of its screen."""
+class Page(ScrollView, can_focus=True):
+    """``write`` gives the text for a width, folded: a line of it is a line here. Our own words only, or cleaned ones."""
 
     def __init__(self, write: Callable[[int], Text], *, id: str | None = None) -> None:
         super().__init__(id=id)
