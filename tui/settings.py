@@ -75,7 +75,7 @@ def load(path: Path) -> Settings:
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path} is not TOML ({error}); the defaults are used.") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        what = "there is no such setting" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"{where} in {path}: {what}; the defaults are used.") from error
+        from eagle3.core import refusals  # only where something is wrong: settings are read before the first picture
+
+        where, what = next(iter(refusals.wrong_fields(error, Settings).items()))
+        raise SettingsError(f"{where} in {path}: {what.rstrip('.')}; the defaults are used.") from error

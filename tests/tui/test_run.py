@@ -202,13 +202,13 @@ async def test_stopping_asks_how_and_escape_stops_nothing(container: FakeContain
         assert container.stops == [("run-a", "now")]
 
 
-async def test_stopping_after_the_checkpoint_is_the_gentle_default(container: FakeContainer, make_app: MakeApp) -> None:
+async def test_a_stop_after_the_checkpoint_has_a_key_of_its_own(container: FakeContainer, make_app: MakeApp) -> None:
     write_run(container.root, "run-a")
     async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
         await until_seen(pilot, "● running")
         await pilot.press("s")
         await until_seen(pilot, "Stop the run?")
-        await pilot.press("enter")
+        await pilot.press("c")
         await until(pilot, lambda: container.stops == [("run-a", "after-checkpoint")], "the stop")
 
 
