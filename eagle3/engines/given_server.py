@@ -14,6 +14,7 @@ from eagle3.engines import asking_given
 from eagle3.engines.prometheus import Buckets, Counters, p95, parse_buckets, parse_counters
 from eagle3.engines.server import Result, ServerDied, ServerKind
 from eagle3.engines.watching import Watch, local_client
+from eagle3.runner.handed import Handed
 from eagle3.stages.context import StageContext, StageError
 
 _FIRST_TOKEN = "vllm:time_to_first_token_seconds"
@@ -37,6 +38,7 @@ class GivenServer:
         self.log_path = ctx.path("logs", f"server-{name}.log")
         self.start_s = 0.0
         self.pid = 0
+        self.handed: Handed | None = None
         self._concurrency = concurrency
         self._watch: Watch | None = None
         self._courtesy = Courtesy(concurrency, ctx.spec.server.latency_factor)
@@ -48,7 +50,7 @@ class GivenServer:
         with self.client() as http:
             about = asking_given.ask(self.ctx, self.name, self.base_url, http)
             self._buckets = self._read_buckets(http)
-        self.pid = about.pid
+        self.pid, self.handed = about.pid, about.handed
         self._courtesy = Courtesy(self._concurrency, self.ctx.spec.server.latency_factor, p95(self._buckets, {}))
         self.ctx.journal.event(
             "server", f"The {self.name} server is {about.words}; it is not the run's own and is never stopped."
@@ -108,7 +110,8 @@ class GivenServer:
             self.ctx.check_stop()
             with self.client() as http:
                 try:
-                    self.pid = asking_given.ask(self.ctx, self.name, self.base_url, http).pid
+                    about = asking_given.ask(self.ctx, self.name, self.base_url, http)
+                    self.pid, self.handed = about.pid, about.handed
                     break
                 except asking_given.Silent:
                     if time.monotonic() > deadline:

@@ -26,6 +26,7 @@ from eagle3.engines.server import STAGE_OF, Result, ServerDied, ServerKind
 from eagle3.engines.server_log import last_error, tail
 from eagle3.engines.watching import Watch, local_client
 from eagle3.runner import rundir
+from eagle3.runner.handed import Handed
 from eagle3.stages.context import StageContext, StageError
 
 _POLL_S = 0.1
@@ -42,8 +43,8 @@ class OwnServer:
 
     ``name`` is the kind of server and the name of its log (``logs/server-<name>.log``) and of its record
     (``servers/<name>.json``, there while it runs). ``extra_args`` follow the server's own arguments; ``env`` wins over the
-    spec's. ``stage`` is whose progress says that a model is loading, and whose devices are used; by default it follows from
-    ``name``. Attributes: see ``engines.server.Server``.
+    spec's. ``states``: the folder for hidden states, in the kind "extract". ``stage`` is whose progress says that a model is
+    loading, and whose devices are used; by default it follows from ``name``. Attributes: see ``engines.server.Server``.
 
     Raises StageError on entry when the port is taken, the interpreter is missing, the server dies while loading or does not
     answer within ``server.start_timeout_s``; Stopped when the operator asks for a stop meanwhile.
@@ -59,6 +60,7 @@ class OwnServer:
         extra_args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         pythonpath: Path | None = None,
+        states: Path | None = None,
         stage: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -72,6 +74,7 @@ class OwnServer:
         self._extra_args = list(extra_args)
         self._env = dict(env or {})
         self._pythonpath = pythonpath
+        self.handed = Handed(states, self._who, remedy=f"its log is {self.log_path}") if states is not None else None
         self._stage = stage or STAGE_OF[name]
         self._clock = clock
         self._record = ctx.path("servers", f"{name}.json")

@@ -146,12 +146,15 @@ def test_a_stop_during_the_pause_is_honoured(ctx: StageContext, tmp_path: Path) 
 
 EXTRACTING = """#!{python}
 import sys; sys.path.insert(0, {root!r})
-import os, signal
+import json, os, signal
 from pathlib import Path
 from tests.stages.fake_vllm import FakeVllm
 from tests.stages.test_given_server import extracting
 folder = Path({folder!r})
-script = extracting(folder)
+told = json.loads(sys.argv[sys.argv.index("--kv_transfer_config") + 1])["kv_connector_extra_config"]
+raw = Path(told["shared_storage_path"])
+raw.mkdir(exist_ok=True)
+script = extracting(raw)
 def dies_once(number, body):
     with (folder / "asked").open("a") as file:
         file.write(str(body["prompt"][0]) + chr(10))
