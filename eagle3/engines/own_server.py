@@ -25,7 +25,7 @@ from eagle3.engines.prometheus import Counters, parse_counters
 from eagle3.engines.server import STAGE_OF, Result, ServerDied, ServerKind
 from eagle3.engines.server_log import last_error, tail
 from eagle3.engines.watching import Watch, local_client
-from eagle3.runner import rundir
+from eagle3.runner import redact, rundir
 from eagle3.runner.handed import Handed
 from eagle3.stages.context import StageContext, StageError
 
@@ -157,11 +157,11 @@ class OwnServer:
         return [self.python(), *self.arguments(port), *self._extra_args]
 
     def environment(self) -> dict[str, str]:
-        """The server's environment: the worker's own, what a run always sets, the spec's, and the caller's, later wins.
+        """The server's environment: the worker's own without its secrets, what a run always sets, the spec's, and the caller's, later wins.
 
         The devices are those of the stage that the server works for.
         """
-        env = self.own_environment() | dict(os.environ)
+        env = self.own_environment() | redact.without_secrets(os.environ)
         env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
         env |= {"NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
         if self._sockets is not None:
