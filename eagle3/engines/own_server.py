@@ -157,7 +157,8 @@ class OwnServer:
         return [self.python(), *self.arguments(port), *self._extra_args]
 
     def environment(self) -> dict[str, str]:
-        """The server's environment: the worker's own without its secrets, what a run always sets, the spec's, and the caller's, later wins.
+        """The server's environment: the worker's own without secrets, what a run always sets, the spec's, and the caller's, later
+        wins.
 
         The devices are those of the stage that the server works for.
         """

@@ -101,7 +101,8 @@ def is_secret_name(name: str) -> bool:
 
 def without_secrets(variables: Mapping[str, str]) -> Dict[str, str]:
     """An environment for a process that was given no secret: without what ``EAGLE3_SECRETS`` names, and without what looks like
-    a secret by its name or is a token by its value. An address with credentials (a proxy) stays: it is how the network is found."""
+    a secret by its name or is a token by its value. An address with credentials (a proxy) stays: it is how the network is
+    found."""
     named = {NAMES_VARIABLE, *variables.get(NAMES_VARIABLE, "").split(",")}
     return {name: value for name, value in variables.items() if name not in named and not _looks_secret(name, value)}
 
