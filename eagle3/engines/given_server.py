@@ -11,8 +11,9 @@ import httpx
 
 from eagle3.core.courtesy import Courtesy
 from eagle3.engines import asking_given
+from eagle3.engines.deaths import Deaths
 from eagle3.engines.prometheus import Buckets, Counters, p95, parse_buckets, parse_counters
-from eagle3.engines.server import Result, ServerDied, ServerKind
+from eagle3.engines.server import STAGE_OF, Result, ServerDied, ServerKind
 from eagle3.engines.watching import Watch, local_client
 from eagle3.runner.handed import Handed
 from eagle3.stages.context import StageContext, StageError
@@ -45,6 +46,7 @@ class GivenServer:
         self._buckets: Buckets = {}
         self._said: list[str] = []
         self._waits = 0
+        self._died = Deaths(ctx, name, STAGE_OF[name])
 
     def __enter__(self) -> Self:
         with self.client() as http:
@@ -99,12 +101,12 @@ class GivenServer:
         settings = self.ctx.spec.server
         self._end_watch()
         self._waits += 1
-        give_up = f"{death} It is not the run's own, so it is not started here; start it, then resume the run."
-        if self._waits > settings.restarts:
-            raise StageError(give_up) from death
-        self.ctx.journal.event(
-            "server-died", f"{death} The run waits for it, {settings.start_timeout_s:.0f} s at most.", level="warn"
-        )
+        found, waits = f"{death} It is not the run's own, so it is not started here", self._waits
+        if waits > settings.restarts or self.ctx.spec.guards.server == "stop":
+            raise self._died.stop(f"{found}: start it.", waits, settings.restarts) from death
+        action = f"The run waits for it, {settings.start_timeout_s:.0f} s at most: start it meanwhile."
+        if self._died.tell(f"{found}.", action, waits, settings.restarts):
+            self._died.hold()
         deadline = time.monotonic() + settings.start_timeout_s
         while True:
             self.ctx.check_stop()
@@ -115,7 +117,7 @@ class GivenServer:
                     break
                 except asking_given.Silent:
                     if time.monotonic() > deadline:
-                        raise StageError(give_up) from death
+                        raise self._died.stop(f"{found}: start it.", waits, settings.restarts) from death
             time.sleep(_POLL_S)
         self._buckets = {}
         self._begin_watch()

@@ -19,6 +19,7 @@ from typing import Any, Self
 import httpx
 
 from eagle3.core.serving import device_environment
+from eagle3.engines.deaths import Deaths
 from eagle3.engines.ports import claim_port
 from eagle3.engines.process_tree import end_tree
 from eagle3.engines.prometheus import Counters, parse_counters
@@ -84,6 +85,7 @@ class OwnServer:
         self._sockets: tempfile.TemporaryDirectory[str] | None = None
         self._watch: Watch | None = None
         self._deaths: list[float] = []
+        self._died = Deaths(ctx, name, self._stage)
 
     # ------------------------------------------------------------------ what a subclass says
 
@@ -237,23 +239,20 @@ class OwnServer:
             now = self._clock()
             self._deaths = [*(at for at in self._deaths if now - at < _DEATHS_WITHIN_S), now]
             number = len(self._deaths)
-            if number > settings.restarts:
-                if not settings.restarts:
-                    raise death
-                raise StageError(
-                    f"{death} It has died {number} times within an hour and is not started again (server.restarts is "
-                    f"{settings.restarts}); mend the cause, then resume the run.",
-                    detail=death.detail,
-                ) from death
+            if number > settings.restarts or self.ctx.spec.guards.server == "stop":
+                times = "once" if number == 1 else f"{number} times within an hour"
+                why = f"server.restarts is {settings.restarts}" if number > settings.restarts else "guards.server is stop"
+                told = f"{death} It has died {times} and is not started again ({why})."
+                raise self._died.stop(told, number, settings.restarts, death.detail) from death
             pause_s = min(settings.backoff_s * 2 ** (number - 1), _LONGEST_PAUSE_S)
-            self.ctx.journal.event(
-                "server-died",
-                f"{death} It is started again in {pause_s:g} s, {number} of {settings.restarts} times.",
-                level="warn",
-                detail=death.detail,
-                server={"kind": self.name, "deaths": number, "restarts": settings.restarts, "pause_s": pause_s},
+            action = (
+                f"It is started again in {pause_s:g} s, {number} of {settings.restarts} times; where it dies again look into "
+                f"{self.log_path}."
             )
+            held = self._died.tell(f"{death}", action, number, settings.restarts, death.detail, pause_s=pause_s)
             self.stop()
+            if held:
+                self._died.hold()
             self._pause(pause_s)
             try:
                 self._start()

@@ -38,10 +38,8 @@ def act(ctx: StageContext, findings: Iterable[Finding], save: Callable[[], None]
             f"guard-{finding.kind}",
             finding.text,
             level="error" if finding.response == "stop" else "warn",
-            guard={
-                "value": finding.value, "threshold": finding.threshold, "counts": finding.counts, "response": finding.response,
-            },
-        )  # fmt: skip
+            guard=finding.record(),
+        )
         told.setdefault(finding.response, finding.text)
         if finding.response == "pause":
             worst = f"the guard {finding.kind}"

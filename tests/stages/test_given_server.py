@@ -25,6 +25,7 @@ from tests.stages.extraction import sample
 from tests.stages.fake_vllm import FakeVllm, Reply
 from tests.stages.runs import context, rows
 from tests.stages.test_regenerate import answer
+from tests.support.guards import of_guard
 from tests.support.waiting import until
 
 LAYERS = [2, 15, 27, 30]
@@ -271,9 +272,13 @@ async def test_when_it_goes_away_the_run_waits_for_it_and_then_says_that_it_is_n
         given.check_alive()
 
     await until(lambda: given._watch.dead != "", "the watch to notice")  # type: ignore[attr-defined]
-    with pytest.raises(StageError, match=r"answers nothing any more.*It is not the run's own.*start it, then resume the run"):
+    with pytest.raises(
+        StageError, match=r"answers nothing any more.*It is not the run's own.*start it\. Mend the cause, then resume"
+    ):
         given.surviving(work)
     assert len(calls) == 1
+    told = of_guard(rows(tmp_path, "events.jsonl"), "server")
+    assert [event["guard"]["response"] for event in told] == ["warn", "stop"]
 
 
 async def test_a_body_without_an_end_is_cut_off_and_named(tmp_path: Path) -> None:

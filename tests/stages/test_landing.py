@@ -26,6 +26,7 @@ from eagle3.training.samples import read_samples
 from tests.stages.extraction import Answer, made, nan, run, sample, states
 from tests.stages.fake_vllm import FakeVllm, Reply
 from tests.stages.runs import context, rows
+from tests.support.guards import of_guard, the_guard
 from tests.support.tmpfs import on_tmpfs
 
 
@@ -102,7 +103,7 @@ def test_too_many_put_aside_stop_the_stage_as_soon_as_enough_were_asked_for(tmp_
     ctx = made(tmp_path, 60, guards__quarantined_at_least=10, extract__concurrency=1, extract__tries=1)
     with pytest.raises(StageError, match=r"2 of 10 samples have no usable states \(sample 0 .*mend it, then resume the run"):
         run(ctx, lambda before, ids: nan(ids) if ids[0] in (10, 11) else None)
-    (guard,) = events(ctx, "guard-quarantined")
+    guard = the_guard(rows(tmp_path, "events.jsonl"), "quarantined")
     assert guard["guard"]["counts"] == {"samples": 10.0, "quarantined": 2.0} and guard["guard"]["threshold"] == 0.05
     assert len(rows(tmp_path, "states/manifest.jsonl")) == 8, "what has landed stays"
 
@@ -245,7 +246,7 @@ def test_it_waits_at_the_floor_says_so_and_goes_on_when_there_is_room_and_a_litt
     free[0] += 1
     now[0] += 20
     assert room.take(500)
-    (guard,) = events(ctx, "guard-disk")
+    guard = the_guard(rows(tmp_path, "events.jsonl"), "disk")
     assert guard["guard"]["response"] == "pause" and "eagle3 prune" in guard["text"] and "guards.disk_wait_s" in guard["text"]
     assert (hold.seconds, ctx.paused_s) == (31.0, 31.0)
     assert events(ctx, "resumed")[0]["text"].endswith("after 31 s.")
@@ -265,6 +266,9 @@ def test_it_gives_up_after_its_time_and_at_once_where_that_is_none(tmp_path: Pat
     now[0] += 61
     with pytest.raises(StageError, match="There was no space for 1 min"):
         patient.take(1)
+    told = {name: of_guard(rows(tmp_path / name, "events.jsonl"), "disk") for name in ("none", "some")}
+    responses = {name: [event["guard"]["response"] for event in found] for name, found in told.items()}
+    assert responses == {"none": ["stop"], "some": ["pause", "stop"]}
 
 
 def test_a_stop_is_obeyed_while_it_waits_for_space(tmp_path: Path) -> None:
