@@ -74,7 +74,8 @@ class _Part(CompositorUpdate):
         for y, x1, x2 in update.spans:
             ends = tuple(update.chop_ends[y])
             for end, (x, strip) in zip(ends, update.chops[y].items(), strict=False):
-                if strip is None or x > x2 or end <= x1:
+                # A piece beside the span may hold only the ground behind its widget, which was not asked for a picture.
+                if strip is None or x >= x2 or end <= x1:
                     continue
                 old = self._painted.take(y, ends, x, strip)
                 if old is None:

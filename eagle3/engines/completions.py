@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
+from eagle3.engines.tls import trust
+
 Item = TypeVar("Item")
 
 _BACKOFF_S = 0.5
@@ -63,7 +65,7 @@ class Completions:
         self._who = f"the server at {base_url}"
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=256)
         self._client = httpx.AsyncClient(
-            base_url=base_url, trust_env=False, timeout=None, limits=limits, transport=transport
+            base_url=base_url, verify=trust(base_url), trust_env=False, timeout=None, limits=limits, transport=transport
         )  # fmt: skip
 
     async def __aenter__(self) -> Completions:

@@ -10,6 +10,7 @@ import httpx
 
 from eagle3.core.pulse import Look, Pulse
 from eagle3.engines.prometheus import Counters, parse_counters
+from eagle3.engines.tls import trust
 
 _LOOK_EVERY_S = 5.0
 _PATIENCE_S = 10.0
@@ -74,7 +75,8 @@ def look(http: httpx.Client, clock: Callable[[], float], on_metrics: Callable[[s
 
 def local_client(base_url: str, *, patience_s: float = 10.0) -> httpx.Client:
     """A client for a server of ours: no proxy from the environment, short patience."""
-    return httpx.Client(base_url=base_url, trust_env=False, timeout=httpx.Timeout(patience_s, connect=2.0))
+    timeout = httpx.Timeout(patience_s, connect=2.0)
+    return httpx.Client(base_url=base_url, verify=trust(base_url), trust_env=False, timeout=timeout)
 
 
 def _number(counters: Counters, name: str) -> float | None:

@@ -34,6 +34,9 @@ from eagle3.store import StateRow, StateStore
 _ROW_EVERY_S = 2.0
 _WAIT_S = 0.2
 _LOCK_PATIENCE_S = 60.0
+_LOOK_FIRST_S, _LOOK_MOST_S = 0.01, 0.16
+"""Between two looks at a file that is being written. A server that computes on the same processors takes most of a second for it;
+a hundred looks by each sample in that time took a hundredth of the machine, and no request waits for this."""
 _UNREACHABLE_S = 120.0
 """How long a server that lives may refuse connections before the stage ends; it is not the samples' fault."""
 _TOLD_ONE_BY_ONE = 5
@@ -296,12 +299,13 @@ def handed_by(server: ExtractionServer) -> Handed:
 async def written(handed: Handed, raw: Path, *, limit_s: float = _LOCK_PATIENCE_S) -> None:
     """Wait until the server has written the file. Raises StateError where it does not, StageError where what lies there is no
     file of its own."""
-    deadline = time.monotonic() + limit_s
+    deadline, pause_s = time.monotonic() + limit_s, _LOOK_FIRST_S
     try:
         while not handed.there(raw):
             if time.monotonic() > deadline:
                 raise StateError(f"the server has not written {raw.name} within {limit_s:.0f} s")
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LOOK_MOST_S)
     except NotItsFile as error:
         raise StageError(str(error)) from error
 

@@ -25,6 +25,7 @@ import httpx
 from eagle3.core.acceptance import ALL_KINDS, Acceptance, CountersError, SpecCounters, of_histogram
 from eagle3.core.lossless import Answer
 from eagle3.engines.completions import run_bounded
+from eagle3.engines.tls import trust
 from eagle3.rows import read_rows
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.cpu_share import CpuWatch
@@ -234,8 +235,9 @@ class _Client:
         timeout = httpx.Timeout(self._ctx.spec.regenerate.request_timeout_s, connect=10.0)
         limits = httpx.Limits(max_connections=concurrency)
         bodies: dict[int, dict[str, Any]] = {}
+        url = self._server.base_url
 
-        async with httpx.AsyncClient(base_url=self._server.base_url, trust_env=False, timeout=timeout, limits=limits) as http:
+        async with httpx.AsyncClient(base_url=url, verify=trust(url), trust_env=False, timeout=timeout, limits=limits) as http:
 
             async def one(item: tuple[int, Prompt]) -> None:
                 number, prompt = item

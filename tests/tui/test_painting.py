@@ -31,10 +31,19 @@ def picture(draw: random.Random) -> list[tuple[Strip, Strip]]:
 CONSOLE = Console(color_system="truecolor", force_terminal=True)
 
 
-def partial(picture: list[tuple[Strip, Strip]], rows: list[int]) -> ChopsUpdate:
-    half = WIDTH // 2
-    chops = [{0: left, half: right} for left, right in picture]
-    return ChopsUpdate(chops, [(y, 0, WIDTH) for y in rows], [[half, WIDTH]] * ROWS)
+HALF = WIDTH // 2
+SPANS = [(0, WIDTH), (0, HALF), (HALF, WIDTH)]
+WHOLE_ROWS = [SPANS[0]] * ROWS
+GROUND = Strip.blank(HALF)
+
+
+def partial(picture: list[tuple[Strip, Strip]], spans: list[tuple[int, int]]) -> ChopsUpdate:
+    """An update of one span a row. As Textual does it, what lies beside the span is the ground behind the widget there."""
+    chops: list[dict[int, Strip | None]] = [
+        {0: left if x1 < HALF else GROUND, HALF: right if x2 > HALF else GROUND}
+        for (left, right), (x1, x2) in zip(picture, spans, strict=True)
+    ]
+    return ChopsUpdate(chops, [(y, x1, x2) for y, (x1, x2) in enumerate(spans)], [[HALF, WIDTH]] * ROWS)
 
 
 def whole(picture: list[tuple[Strip, Strip]]) -> LayoutUpdate:
@@ -54,8 +63,12 @@ def test_the_terminal_shows_what_textual_would_have_painted() -> None:
     painted, plain, reduced = Painted(), [], []
     shown = picture(draw)
     for n in range(120):
-        shown = [draw.choice([old, new]) for old, new in zip(shown, picture(draw), strict=True)]
-        update = whole(shown) if n % 40 == 0 else partial(shown, [0, 1, 2])
+        spans = [SPANS[0] if n % 40 == 0 else draw.choice(SPANS) for _ in range(ROWS)]
+        shown = [
+            (new[0] if x1 < HALF and draw.random() < 0.5 else old[0], new[1] if x2 > HALF and draw.random() < 0.5 else old[1])
+            for old, new, (x1, x2) in zip(shown, picture(draw), spans, strict=True)
+        ]
+        update = whole(shown) if n % 40 == 0 else partial(shown, spans)
         plain.append(update.render_segments(CONSOLE))
         reduced.append(painted.reduced(update).render_segments(CONSOLE))  # type: ignore[attr-defined]
         assert cells(reduced[-1 - n % 40 :]) == cells(plain[-1 - n % 40 :])
@@ -68,11 +81,11 @@ def test_what_stands_there_is_not_sent_again() -> None:
     later = (row[0], Strip([Segment("1 s ", style), Segment("--", style)]))
     painted = Painted()
     painted.reduced(whole([row] * ROWS)).render_segments(CONSOLE)  # type: ignore[attr-defined]
-    assert painted.reduced(partial([row] * ROWS, [0, 1])).render_segments(CONSOLE) == ""  # type: ignore[attr-defined]
-    sent = painted.reduced(partial([row, later, row], [0, 1, 2])).render_segments(CONSOLE)  # type: ignore[attr-defined]
+    assert painted.reduced(partial([row] * ROWS, WHOLE_ROWS)).render_segments(CONSOLE) == ""  # type: ignore[attr-defined]
+    sent = painted.reduced(partial([row, later, row], WHOLE_ROWS)).render_segments(CONSOLE)  # type: ignore[attr-defined]
     assert sent == "\x1b[2;7H\x1b[31m1 s \x1b[0m"
     painted.forget()
-    assert "Disks" in painted.reduced(partial([row] * ROWS, [0])).render_segments(CONSOLE)  # type: ignore[attr-defined]
+    assert "Disks" in painted.reduced(partial([row] * ROWS, WHOLE_ROWS)).render_segments(CONSOLE)  # type: ignore[attr-defined]
 
 
 def test_the_part_that_differs_is_found_between_both_ends() -> None:
