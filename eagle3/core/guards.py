@@ -11,10 +11,8 @@ import statistics
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from eagle3.core.spec.guards import Guards, Response
-from eagle3.runner.events import guard_record
 
 
 @dataclass(frozen=True)
@@ -32,10 +30,6 @@ class Finding:
     @property
     def text(self) -> str:
         return f"{self.found} {self.action}"
-
-    def record(self) -> dict[str, Any]:
-        """As the event carries it (``runner.events.guard_record``)."""
-        return guard_record(self.kind, self.value, self.threshold, self.counts, self.response, self.action)
 
 
 @dataclass(frozen=True)
