@@ -114,7 +114,7 @@ def of_process(pid: int, who: str, *, remedy: str = _LOOK) -> Optional[Handed]:
     """What a vLLM of this machine may name; None where its command line does not say."""
     cwd = ""
     with contextlib.suppress(OSError):  # another user's, or gone; then only a path from the root on will do
-        cwd = str((identity.PROC / str(pid) / "cwd").readlink())
+        cwd = os.readlink(identity.PROC / str(pid) / "cwd")  # noqa: PTH115 - Path.readlink came with Python 3.9
     folder = told_folder(proctable.command_line(pid), cwd)
     return Handed(folder, who, remedy=remedy, owner=proctable.owner(pid)) if folder is not None else None
 
