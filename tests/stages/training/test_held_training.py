@@ -12,6 +12,7 @@ import pytest
 from eagle3.stages import train
 from eagle3.stages.context import StageContext, StageError
 from tests.stages.training.left import Rows, checkpoints, losses
+from tests.support.guards import the_guard
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,7 @@ def test_a_guard_that_asks_for_a_stop_ends_the_training_with_everything_saved(
     ctx = toy_run(max_steps=12, checkpoint_every_steps=100, guards=flat)
     with pytest.raises(StageError, match="The loss fell by"):
         train.run(ctx)
-    (event,) = [row for row in rows_of(ctx, "events.jsonl") if row["kind"] == "guard-flat-loss"]
+    event = the_guard(rows_of(ctx, "events.jsonl"), "flat-loss")
     assert event["level"] == "error" and event["guard"]["threshold"] == 1.0 and event["guard"]["counts"] == {"steps": 6.0}
     assert checkpoints(ctx) == {"step-6"}
 
