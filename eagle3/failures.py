@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from eagle3.core import presets
+from eagle3.core import refusals
 from eagle3.core.spec import RunSpec
 from eagle3.stages.context import StageError
 
@@ -70,6 +70,8 @@ def read_spec(path: Path) -> RunSpec:
     except OSError as error:
         raise StageError(f"The spec {path} cannot be read ({error.strerror}); start a new run.") from error
     except ValidationError as error:
-        raise StageError(f"The spec {path} cannot be used: {presets.explain(error)} Correct the field, then resume.") from error
+        raise StageError(
+            f"The spec {path} cannot be used: {refusals.explain(error, RunSpec)} Correct the field, then resume."
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StageError(f"The spec {path} is not TOML ({error}); correct it, then resume the run.") from error

@@ -29,6 +29,7 @@ FLOOR_BYTES = 1 << 30
 """What stays free of the disk that a target is downloaded to."""
 
 _TELL_EVERY_S = 10.0
+_SET_IT = "set HF_TOKEN (of a run: --secret HF_TOKEN)"
 
 
 class HubError(RuntimeError):
@@ -154,11 +155,11 @@ def _explained(repo: str, revision: str) -> Iterator[None]:
     try:
         yield
     except errors.GatedRepoError as error:
-        raise HubError(f"{repo} asks for its licence to be accepted; do that on its page, then set HF_TOKEN.") from error
+        raise HubError(f"{repo} asks for its licence to be accepted; do that on its page, then {_SET_IT}.") from error
     except errors.RevisionNotFoundError as error:
         raise HubError(f"{repo} has no revision {revision}; correct target.source.") from error
     except errors.RepositoryNotFoundError as error:
-        raise HubError(f"{where} has no repository {repo}, or it is private; correct target.source, or set HF_TOKEN.") from error
+        raise HubError(f"{where} has no repository {repo}, or it is private; correct target.source, or {_SET_IT}.") from error
     except errors.OfflineModeIsEnabled as error:
         raise HubError(
             f"HF_HUB_OFFLINE is set, so {repo} cannot be downloaded; unset it, or put the model's folder there."

@@ -96,7 +96,7 @@ class StateStore:
         """Check a file that a server left and, when it is right, make it the sample's. Raises StateError, and the file
         stays where it is, when it is not. ``keep``: the file is somebody's, so it gets a second name (a copy where the file
         system gives none) instead of a new one."""
-        content = read_states(raw, self._most_bytes(len(sample["input_ids"])))
+        content = read_states(raw, self._most_bytes(len(sample["input_ids"])), links=keep)
         tensors = parse(content)
         row = self._checked(sample, tensors)
         packed = packing.pack(tensors, self._storage)
@@ -121,7 +121,7 @@ class StateStore:
         they were not, or where the file is not what that store's manifest says."""
         if row.made_of != self._made_of(sample):
             raise StateError("they are of other tokens, or another model or other layers made them")
-        content = read_states(file, self._most_bytes(len(sample["input_ids"])))
+        content = read_states(file, self._most_bytes(len(sample["input_ids"])), links=True)
         if hashlib.sha256(content).hexdigest() != row.sha256:
             raise StateError(f"{file.name} is not what the manifest says")
         self._claim(row)

@@ -300,9 +300,10 @@ def published_beside(ctx: StageContext) -> dict[str, Any]:
         return {}
     lengths: dict[int, tuple[int, float]] = {}
     for row in read_rows_past_torn(ctx.run_dir / "metrics.jsonl"):
-        if (row.get("stage"), row.get("split")) == ("train", "val") and row.get("accept_len"):
-            # Of a step that was repeated, the highest attempt counts.
-            lengths[row["step"]] = max(lengths.get(row["step"], (0, 0.0)), (row["attempt"], row["accept_len"]))
+        scored = (row.get("stage"), row.get("split")) == ("train", "val") and row.get("accept_len")
+        # Of a step that was repeated, the highest attempt counts, and of its rows the last.
+        if scored and row["attempt"] >= lengths.get(row["step"], (0, 0.0))[0]:
+            lengths[row["step"]] = (row["attempt"], row["accept_len"])
     tokens = ctx.spec.train.pack_tokens * ctx.spec.packs_per_step
     curve = [(step * tokens, lengths[step][1]) for step in sorted(lengths)]
     extracted = ctx.figures["extract"]

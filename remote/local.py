@@ -13,6 +13,8 @@ from pathlib import Path
 
 import asyncssh
 
+from eagle3.runner import detach
+
 CHUNK_BYTES = 1 << 16
 CLOSE_LIMIT_S = 2.0
 
@@ -85,11 +87,11 @@ async def run_command(process: asyncssh.SSHServerProcess[bytes]) -> None:
         process.stderr.write(b"This server runs commands only.\n")
         process.exit(1)
         return
-    # A session of its own: Ctrl-C in the console's terminal is not for the container.
+    # A session of its own: Ctrl-C in the console's terminal is not for the container. Nor are the operator's secrets and agent.
     child = await asyncio.create_subprocess_exec(
         "/bin/sh", "-c", process.command,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        cwd=Path.home(), start_new_session=True,
+        cwd=Path.home(), start_new_session=True, env=detach.child_environment({}),
     )  # fmt: skip
     assert child.stdin and child.stdout and child.stderr
     feeding = asyncio.create_task(_feed(process, child.stdin))

@@ -30,6 +30,7 @@ from tui.navigation import Navigation
 from tui.news import News
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.screens.overview import OverviewScreen
+from tui.screens.question import Question
 from tui.session import Session
 from tui.settings import Settings
 from tui.state import Console
@@ -173,6 +174,9 @@ class ConsoleApp(Navigation, News, Taping):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
             self._tidy.key(time.monotonic())
+            top = self.screen
+            if isinstance(event, events.Key) and isinstance(top, Question) and not event.is_forwarded and not top.takes(event):
+                return
         await super().on_event(event)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
@@ -295,9 +299,10 @@ class ConsoleApp(Navigation, News, Taping):
         from tui.screens.confirm import Choice, Confirm
 
         note = "Runs go on in the container; reopen the console to find them."
-        if any(view.changed for member in self.members.values() for view in member.console.notes.values()):
+        unsaved = any(view.changed for member in self.members.values() for view in member.console.notes.values())
+        if unsaved:
             note = "Notes that were written here are NOT saved (7, then Ctrl+s). " + note
-        choices = [Choice("leave", "q", "Quit", default=True), Choice("", "escape", "Stay")]
+        choices = [Choice("leave", "q", "Quit", safe=not unsaved), Choice("", "escape", "Stay")]
         self.ask_once(Confirm("Quit", [], choices, note), lambda answer: self.exit() if answer else None)
 
     async def action_quit(self) -> None:

@@ -111,7 +111,7 @@ class Checking:
             ("Takes", "some minutes; each probe ends at its own limit"),
             ("Uses", "the run's own environments, free devices, and a server of its own that it ends"),
         ]
-        buttons = [Choice("deep", "y", "Check", default=True), Choice("", "escape", "Cancel")]
+        buttons = [Choice("deep", "y", "Check"), Choice("", "escape", "Cancel")]
 
         def answered(answer: str | None) -> None:
             if answer:

@@ -48,7 +48,7 @@ def free_words(probe: Probe | None, spec: RunSpec, taken: Sequence[str] = ()) ->
 
 def disk_line(probe: Probe | None, spec: RunSpec) -> str:
     """What the run needs where it would write, and what is free there."""
-    return f"needs {bytes_label(estimate(spec).peak_bytes)}; {free_words(probe, spec)}"
+    return f"needs at most {bytes_label(estimate(spec).peak_bytes)}; {free_words(probe, spec)}"
 
 
 def time_line(found: Estimate) -> str:

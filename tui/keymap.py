@@ -145,7 +145,23 @@ KEYS: tuple[Key, ...] = (
     Key("A", "all_rows", "All rows", "read every row of a picture that shows only some", "run", False),
     Key("V", "services", "Servers", "vLLM servers: unit or process, command line, environment, since when", "overview", False),
     Key("v", "verdict", "Details", "the verdict or the failure in full, with the last events", "run"),
+    Key("enter", "take", "Take", "what is lit: at first the answer that changes nothing; others have their own key", "question"),
+    Key("left,up", "light(-1)", "Before", "light the answer before", "question"),
+    Key("right,down", "light(1)", "Next", "light the next answer", "question"),
+    Key("pagedown", "page(1)", "Page down", "a page of what the question is about", "question"),
+    Key("pageup", "page(-1)", "Page up", "a page back", "question"),
+    Key("escape", "leave", "Leave", "leave everything as it is", "question"),
+    Key("escape,q", "dismiss", "Close", "close it, as the key that opened it does", "reading"),
+    Key("up,k", "scroll(0, -1)", "Scroll", "a line up", "reading"),
+    Key("down,j", "scroll(0, 1)", "Scroll", "a line down", "reading"),
+    Key("pageup,ctrl+b", "scroll(-1, 0)", "Scroll", "a page up", "reading"),
+    Key("pagedown,space", "scroll(1, 0)", "Scroll", "a page down", "reading"),
+    Key("home,g", "scroll(-1000, 0)", "Scroll", "the beginning", "reading"),
+    Key("end,G", "scroll(1000, 0)", "Scroll", "the end", "reading"),
 )
+
+DIALOGS = ("question", "reading")
+"""Places over a screen: no key of "everywhere" holds there."""
 
 
 class RebindError(ValueError):
@@ -202,7 +218,7 @@ def rebound(table: tuple[Key, ...], wanted: Mapping[str, str]) -> tuple[Key, ...
     for where in {key.where for key in made}:
         taken: dict[str, Key] = {}
         for key in made:
-            if key.where not in (where, "everywhere"):
+            if key.where != where and (key.where != "everywhere" or where in DIALOGS):
                 continue
             for one in key.keys.split(","):
                 other = taken.setdefault(one, key)
@@ -238,3 +254,12 @@ def key_label(keys: str) -> str:
     }  # fmt: skip
     first = keys.split(",")[0]
     return names.get(first, first.replace("ctrl+", "Ctrl+"))
+
+
+def reading_foot(opened_by: str) -> str:
+    """What the frame of a dialog to read says: every key that closes it, and the first ones that scroll. ``opened_by``: the
+    keys that opened it, as the table has them."""
+    keys = keys_of("reading")
+    closing = [one for key in keys if key.action == "dismiss" for one in key.keys.split(",")]
+    scrolling = [key_label(key.keys) for key in keys if key.label == "Scroll"][:4]
+    return f"{' '.join(map(key_label, dict.fromkeys([*closing, *opened_by.split(',')])))} close it · {' '.join(scrolling)} scroll"

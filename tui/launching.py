@@ -83,9 +83,7 @@ class Launching:
         run_id = plan.new_run_id(spec.size, app.clock())
         names = [*plan.secret_names(choices), *filter(None, [spec.alerts.webhook_env])]
         rows = expect.launch_rows(app.console_state, spec, run_id, names)
-        self._ask(
-            f"Launch the {spec.size}?", rows, Choice("launch", "y", "Launch", default=True), Wanted(spec, run_id, tuple(names))
-        )
+        self._ask(f"Launch the {spec.size}?", rows, Choice("launch", "y", "Launch"), Wanted(spec, run_id, tuple(names)))
 
     def _ask(self, title: str, rows: list[tuple[str, str]], yes: Choice, wanted: Wanted) -> None:
         """The one confirmation, with the readiness of what is wanted as it comes in."""
@@ -128,7 +126,7 @@ class Launching:
         free = expect.free_words(app.console_state.probe.value, fork.spec, fork.plan.takes)
         rows = fork.rows(app.console_state.host, run_id, free)
         wanted = Wanted(fork.spec, run_id, fork.secrets, fork)
-        self._ask(f"Fork {fork.parent}?", rows, Choice("fork", "y", "Fork", default=True), wanted)
+        self._ask(f"Fork {fork.parent}?", rows, Choice("fork", "y", "Fork"), wanted)
 
     def note(self) -> None:
         """Add one line to the notes of the open run, with the time and who wrote it."""
@@ -139,12 +137,16 @@ class Launching:
         if view is None or not app.may_change():
             return
 
-        def written(words: str | None) -> None:
-            if words:
-                stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(app.clock()))
-                app.session.add_note(view.run_id, f"- {stamp} {app.session.actor or 'somebody'}: {words}")
+        lines: dict[str, str] = {}
 
-        app.ask_once(NoteScreen(view.run_id), written)
+        def add(words: str) -> str:
+            """The same words again are the same line: an answer may have been lost, and no line is to stand there twice."""
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(app.clock()))
+            line = lines.setdefault(words, f"- {stamp} {app.session.actor or 'somebody'}: {words}")
+            app.session.add_note(view.run_id, line)
+            return line
+
+        app.ask_once(NoteScreen(view.run_id, add))
 
     def checked(self, spec_hash: str) -> None:
         """Go on with a confirmed launch once the check of its spec has ended: at once where nothing stands against it, after
@@ -187,7 +189,7 @@ class Launching:
     def _ask_anyway(self, wanted: Wanted, view: Readiness) -> None:
         app = self._app
         buttons = [
-            Choice("look", "2", "Look at it", default=True),
+            Choice("look", "2", "Look at it", safe=True),
             Choice("anyway", "a", "Launch anyway", danger=True),
             Choice("", "escape", "Cancel"),
         ]
@@ -211,7 +213,7 @@ class Launching:
             return
         rows = [("Run", view.run_id), ("Host", app.console_state.host)]
         buttons = [
-            Choice("after-checkpoint", "c", "After the checkpoint", default=True),
+            Choice("after-checkpoint", "c", "After the checkpoint"),
             Choice("now", "n", "Now", danger=True),
             Choice("", "escape", "Keep running"),
         ]
@@ -236,7 +238,7 @@ class Launching:
             app.session.control(view.run_id, "go-on")
             return
         rows = [("Run", view.run_id), ("Host", app.console_state.host)]
-        buttons = [Choice("pause", "y", "Pause", default=True), Choice("", "escape", "Keep running")]
+        buttons = [Choice("pause", "y", "Pause"), Choice("", "escape", "Keep running")]
         note = "It holds after the work under way, saved. Its memory, servers and GPUs stay its own; stopping frees them."
         app.ask_once(Confirm("Pause the run?", rows, buttons, note), lambda answer: self.control("pause") if answer else None)
 
@@ -258,7 +260,7 @@ class Launching:
                 app.console_state.launching = view.run_id
                 app.session.resume(view.run_id)
 
-        buttons = [Choice("resume", "y", "Resume", default=True), Choice("", "escape", "Cancel")]
+        buttons = [Choice("resume", "y", "Resume"), Choice("", "escape", "Cancel")]
         app.ask_once(Confirm("Resume the run?", rows, buttons, "Finished stages are kept; the rest runs again."), answered)
 
 

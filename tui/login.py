@@ -20,7 +20,7 @@ def login_questions(app: App[Any]) -> Ask:
         from tui.screens.confirm import Choice, Confirm
 
         rows = [("Host", question.host), ("Key", question.key_type), ("Fingerprint", question.fingerprint)]
-        buttons = [Choice("trust", "y", "Trust it"), Choice("", "escape", "Refuse", default=True)]
+        buttons = [Choice("trust", "y", "Trust it"), Choice("", "escape", "Refuse")]
         note = "Nobody has vouched for this key yet. Compare the fingerprint with what the host's owner says."
         async with one_at_a_time:
             return bool(await _answer(app, Confirm("A host that is not known yet", rows, buttons, note)))

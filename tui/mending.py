@@ -100,7 +100,7 @@ class Mending:
 
     def _confirm(self, mend: Mend, answer: Mapping[str, Any], token: str) -> None:
         label = label_of(mend.action)
-        buttons = [Choice("do", "y", "Do it", danger=True), Choice("", "escape", "Cancel", default=True)]
+        buttons = [Choice("do", "y", "Do it", danger=True), Choice("", "escape", "Cancel")]
 
         def decided(choice: str | None) -> None:
             if choice:
@@ -122,7 +122,7 @@ class Mending:
             self._app.tell(f"The environment is not whole: {'stopped.' if stopped else message.problem}", "error")
             return
         rows = [("Python", mend.python)]
-        buttons = [Choice("use", "y", "Use it", default=True), Choice("", "escape", "Leave it")]
+        buttons = [Choice("use", "y", "Use it"), Choice("", "escape", "Leave it")]
 
         def decided(choice: str | None) -> None:
             if choice:

@@ -207,6 +207,14 @@ class RunCollected(Message):
         self.run_id, self.view, self.spec_toml, self.problem = run_id, view, spec_toml, problem
 
 
+class NoteAdded(Message):
+    """A line was added to the notes of a run, or was not: then ``problem`` says why."""
+
+    def __init__(self, line: str, problem: str = "") -> None:
+        super().__init__()
+        self.line, self.problem = line, problem
+
+
 class Asked(Message):
     """The container took up what was asked of a run; ``text`` says what will happen."""
 

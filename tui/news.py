@@ -35,6 +35,9 @@ class News(ReadinessNews):
 
     if TYPE_CHECKING:  # Textual's own
 
+        @property
+        def screen_stack(self) -> list[Screen[Any]]: ...
+
         def clear_notifications(self) -> None: ...
 
     def on_link_changed(self, message: messages.LinkChanged) -> None:
@@ -144,6 +147,17 @@ class News(ReadinessNews):
 
     def on_asked(self, message: messages.Asked) -> None:
         self.tell(message.text)
+
+    def on_note_added(self, message: messages.NoteAdded) -> None:
+        """The dialog that it was written in hears of it; where that was left, the operator does, with what was written."""
+        for screen in self.screen_stack:
+            if (answered := getattr(screen, "note_answered", None)) is not None and answered(message.line, message.problem):
+                break
+        else:
+            if message.problem:
+                self.tell(f"The note was not added: {message.problem} It was: {message.line}", "error")
+        if not message.problem:
+            self.tell("The note is in NOTES.md.")
 
     def on_log_arrived(self, message: messages.LogArrived) -> None:
         self._log_screen(message.run_id, lambda screen: screen.arrived(message))

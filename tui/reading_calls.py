@@ -125,6 +125,6 @@ class ReadingCalls(SessionPart):
         try:
             await container.add_note(line, run_id)
         except (LinkError, ContainerError) as error:
-            self._post(messages.AskFailed("Adding the note", f"{sentence(error)} It was: {line}"))
+            self._post(messages.NoteAdded(line, sentence(error)))
         else:
-            self._post(messages.Asked(run_id, "The note is in NOTES.md."))
+            self._post(messages.NoteAdded(line))

@@ -96,7 +96,7 @@ def _checked(told: object, fields: Mapping[str, Callable[[Any], object]], sectio
     for name, value in told.items():
         where = f"{section}.{name}" if section else name
         if name not in fields:
-            raise _WrongError(where, "there is no such setting")
+            raise _WrongError(where, "there is no such field")
         try:
             found[name] = fields[name](value)
         except ValueError as error:

@@ -23,7 +23,7 @@ from eagle3.commands.common import (
     pairs_of,
     spec_of,
 )
-from eagle3.core import presets, spec_docs
+from eagle3.core import presets, refusals, spec_docs
 from eagle3.core.estimate import estimate as estimate_of
 from eagle3.core.estimate import lines
 from eagle3.core.presets import SpecError
@@ -169,7 +169,7 @@ def _from_file(path: Path) -> RunSpec:
             raise ValueError("it holds no object")
         return RunSpec.model_validate(value)
     except ValidationError as error:
-        raise SpecError(f"{path}: {presets.explain(error)}") from error
+        raise SpecError(f"{path}: {refusals.explain(error, RunSpec)}") from error
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
         raise SpecError(f"{path} cannot be read as a spec ({why}); `eagle3 spec` prints one.") from error

@@ -21,6 +21,7 @@ STATE_FILE_BYTES = 4096
 """A state file's header and the rest of its last block."""
 LOG_BYTES = 16 << 20
 """Room for the logs of the run and of its servers."""
+FOR_A_WHILE = "for a while (a checkpoint more as it is saved, a copy of the draft for its export)"
 METRIC_BYTES_A_STEP = 500
 BUILTIN_PROMPTS = 288
 """Lines of the prompts that come with the package."""
@@ -63,11 +64,13 @@ class StageEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """``peak_bytes``: the most that the run directory holds. ``problems``: why the run cannot work, one sentence each."""
+    """``peak_bytes``: the most that the run directory holds at any time, which is the stages' bytes, ``log_bytes`` and
+    ``transient_bytes``, what is there only for a while. ``problems``: why the run cannot work, one sentence each."""
 
     stages: list[StageEstimate]
     needs: list[Need]
-    peak_bytes: int
+    log_bytes: int
+    transient_bytes: int
     sample_tokens: int
     state_bytes_a_token: int
     checkpoint_bytes: int
@@ -75,6 +78,15 @@ class Estimate:
     problems: list[str] = field(default_factory=list)
     break_even: dict[int, Rate] = field(default_factory=dict)
     """The acceptance length from which the draft will pay, by requests in flight; empty where it is not known."""
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of the files of all stages, which stay."""
+        return sum(stage.bytes for stage in self.stages)
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.stage_bytes + self.log_bytes + self.transient_bytes
 
     @property
     def seconds(self) -> float:
@@ -97,6 +109,9 @@ class Estimate:
             "stages": [vars(stage) for stage in self.stages],
             "needs": [vars(need) for need in self.needs],
             "seconds": round(self.seconds, 1),
+            "stage_bytes": self.stage_bytes,
+            "log_bytes": self.log_bytes,
+            "transient_bytes": self.transient_bytes,
             "peak_bytes": self.peak_bytes,
             "tokens": self.tokens,
             "sample_tokens": self.sample_tokens,
@@ -119,11 +134,12 @@ def estimate(spec: RunSpec, measured: Mapping[str, Any] | None = None, taken: Co
     stages = [_linked(stage) if stage.stage in taken else stage for stage in _stages(spec, known, tokens, answers, samples)]
     # Between two checkpoints' saving one more is there, and export may need a copy of the draft.
     transient = ("train" not in taken) * size.checkpoint_bytes + ("export" not in taken) * size.saved_bytes
-    peak = sum(stage.bytes for stage in stages) + transient + LOG_BYTES
+    peak = sum(stage.bytes for stage in stages) + LOG_BYTES + transient
     return Estimate(
         stages=stages,
         needs=_needs(spec, peak, samples, tokens, taken),
-        peak_bytes=peak,
+        log_bytes=LOG_BYTES,
+        transient_bytes=transient,
         sample_tokens=sample,
         state_bytes_a_token=size.state_bytes_a_token,
         checkpoint_bytes=size.checkpoint_bytes,
@@ -293,9 +309,23 @@ def lines(found: Estimate) -> list[str]:
             f"{stage.stage:<11} {bytes_label(stage.bytes):>9} {stage.tokens:>13,} {duration_label(stage.seconds):>13} {rate:>9}"
             f"  {stage.rate_source}: {stage.basis}"
         )
-    table.append(f"{'together':<11} {bytes_label(found.peak_bytes):>9} {'':>13} {duration_label(found.seconds):>13}")
-    table += [f"needs {bytes_label(need.bytes)} in {need.path}: {need.what}" for need in found.needs]
+    table.append(f"{'together':<11} {bytes_label(found.stage_bytes):>9} {'':>13} {duration_label(found.seconds):>13}")
+    table.append(peak_line(found))
+    table += [
+        f"needs {'' if need.unless else 'at most '}{bytes_label(need.bytes)} in {need.path}: {need.what}" for need in found.needs
+    ]
     return table + break_even_lines(found) + [f"problem: {problem}" for problem in found.problems]
+
+
+def peak_line(found: Estimate) -> str:
+    """The most on the disk at any time, and what it is made of."""
+    return f"at most {bytes_label(found.peak_bytes)} at a time: {peak_parts(found)}"
+
+
+def peak_parts(found: Estimate) -> str:
+    """What the most on the disk is made of: what stays, and what is there only for a while."""
+    stays = f"{bytes_label(found.stage_bytes)} of the stages, {bytes_label(found.log_bytes)} of logs"
+    return f"{stays}, {bytes_label(found.transient_bytes)} {FOR_A_WHILE}" if found.transient_bytes else stays
 
 
 def break_even_lines(found: Estimate) -> list[str]:

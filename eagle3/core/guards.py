@@ -17,28 +17,30 @@ from eagle3.core.spec.guards import Guards, Response
 
 @dataclass(frozen=True)
 class Finding:
-    """A guard that tripped: ``kind`` is its name, ``text`` one sentence with the next step."""
+    """A guard that tripped: ``kind`` is its name, ``found`` one sentence of what was seen, ``action`` the next step."""
 
     kind: str
-    text: str
+    found: str
+    action: str
     value: float
     threshold: float
     counts: dict[str, float] = field(default_factory=dict)
     response: Response = "warn"
 
+    @property
+    def text(self) -> str:
+        return f"{self.found} {self.action}"
+
 
 @dataclass(frozen=True)
 class StepSeen:
-    """What the guards are told of a training step. ``wall_s`` and ``steady_s`` are two clocks at the same moment: one that can
-    be set, one that cannot."""
+    """What the guards are told of a training step."""
 
     step: int
     loss: float
     grad_norm: float
     first_acc: float
     tokens: int
-    wall_s: float
-    steady_s: float
     gpu_used_bytes: int | None = None
     gpu_total_bytes: int | None = None
 
@@ -54,16 +56,12 @@ class TrainingGuards:
         self._firsts: deque[float] = deque(maxlen=100)
         self._first_memory: float | None = None
         self._first_memory_step = 0
-        self._clocks: tuple[float, float] | None = None
         self._tripped: set[str] = set()
 
     def take(self, seen: StepSeen) -> list[Finding]:
         """What tripped at this step."""
         self._steps += 1
-        found = [
-            *self._finite(seen), *self._gradient(seen), *self._flat(seen), *self._first(seen), *self._memory(seen),
-            *self._clock(seen),
-        ]  # fmt: skip
+        found = [*self._finite(seen), *self._gradient(seen), *self._flat(seen), *self._first(seen), *self._memory(seen)]
         return [finding for finding in found if finding.response != "off"]
 
     def _once(self, kind: str, *, tripped: bool) -> bool:
@@ -91,9 +89,10 @@ class TrainingGuards:
             return []
         text = (
             f"The gradient norm {seen.grad_norm:.3g} at step {seen.step} is {seen.grad_norm / usual:.0f} times the usual "
-            f"{usual:.3g}. One is an odd batch; where it comes again lower train.learning_rate."
+            f"{usual:.3g}."
         )
-        return [Finding("gradient", text, seen.grad_norm, limit, {"steps": float(len(self._norms))}, self._set.gradient)]
+        action = "One is an odd batch; where it comes again lower train.learning_rate."
+        return [Finding("gradient", text, action, seen.grad_norm, limit, {"steps": float(len(self._norms))}, self._set.gradient)]
 
     def _flat(self, seen: StepSeen) -> list[Finding]:
         if math.isfinite(seen.loss):
@@ -106,12 +105,12 @@ class TrainingGuards:
         gained = (before - after) / before if before > 0 else 0.0
         if not self._once("flat-loss", tripped=gained < self._set.flat_loss_share):
             return []
-        text = (
-            f"The loss fell by {gained:.2%} over the last {len(values)} steps (from {before:.3g} to {after:.3g}). It may have "
-            "learnt what these samples hold: validate, and stop, or fork with more prompts or another learning rate."
+        text = f"The loss fell by {gained:.2%} over the last {len(values)} steps (from {before:.3g} to {after:.3g})."
+        action = (
+            "It may have learnt what these samples hold: validate, and stop, or fork with more prompts or another learning rate."
         )
         counts = {"steps": float(len(values))}
-        return [Finding("flat-loss", text, gained, self._set.flat_loss_share, counts, self._set.flat_loss)]
+        return [Finding("flat-loss", text, action, gained, self._set.flat_loss_share, counts, self._set.flat_loss)]
 
     def _first(self, seen: StepSeen) -> list[Finding]:
         self._tokens += seen.tokens
@@ -121,12 +120,10 @@ class TrainingGuards:
         mean = statistics.fmean(self._firsts)
         if not self._once("first-position", tripped=mean < self._set.first_position_below):
             return []
-        text = (
-            f"The draft is right at the first position for {mean:.1%} of the tokens after {self._tokens:,} of them. Check "
-            "target.auxiliary_layers, the vocabulary map and the norms: more training does not mend those."
-        )
+        text = f"The draft is right at the first position for {mean:.1%} of the tokens after {self._tokens:,} of them."
+        action = "Check target.auxiliary_layers, the vocabulary map and the norms: more training does not mend those."
         counts = {"tokens": float(self._tokens), "steps": float(len(self._firsts))}
-        return [Finding("first-position", text, mean, self._set.first_position_below, counts, self._set.first_position)]
+        return [Finding("first-position", text, action, mean, self._set.first_position_below, counts, self._set.first_position)]
 
     def _memory(self, seen: StepSeen) -> list[Finding]:
         used, total = seen.gpu_used_bytes, seen.gpu_total_bytes
@@ -140,31 +137,17 @@ class TrainingGuards:
             return []
         text = (
             f"GPU memory grew by {grown:.0%} of the card since step {self._first_memory_step}, to {used / 2**30:.1f} of "
-            f"{total / 2**30:.1f} GiB. Save now, and resume before it runs out."
+            f"{total / 2**30:.1f} GiB."
         )
-        return [Finding("memory", text, grown, self._set.memory_share, {"step": float(seen.step)}, self._set.memory)]
-
-    def _clock(self, seen: StepSeen) -> list[Finding]:
-        before, self._clocks = self._clocks, (seen.wall_s, seen.steady_s)
-        if before is None:
-            return []
-        jump = (seen.wall_s - before[0]) - (seen.steady_s - before[1])
-        if not self._once("clock", tripped=abs(jump) > self._set.clock_jump_s):
-            return []
-        text = (
-            f"The clock of this machine jumped by {jump:+.0f} s. Times, rates and ages around it are wrong; the training is "
-            "not. Look at its time service."
-        )
-        return [Finding("clock", text, jump, self._set.clock_jump_s, {"step": float(seen.step)}, self._set.clock)]
+        action = "Save now, and resume before it runs out."
+        return [Finding("memory", text, action, grown, self._set.memory_share, {"step": float(seen.step)}, self._set.memory)]
 
 
 def not_finite(step: int, value: float) -> Finding:
     """``value``: the loss or the gradient norm of the step, whichever was seen."""
-    text = (
-        f"The loss or its gradient is not a finite number at step {step}; the last checkpoint is kept. Lower "
-        "train.learning_rate, or look at the hidden states, then resume or fork the run."
-    )
-    return Finding("nan", text, value, math.inf, {"step": float(step)}, "stop")
+    text = f"The loss or its gradient is not a finite number at step {step}; the last checkpoint is kept."
+    action = "Lower train.learning_rate, or look at the hidden states, then resume or fork the run."
+    return Finding("nan", text, action, value, math.inf, {"step": float(step)}, "stop")
 
 
 def repeated_answers(shares: Sequence[float], settings: Guards) -> list[Finding]:
@@ -177,10 +160,11 @@ def repeated_answers(shares: Sequence[float], settings: Guards) -> list[Finding]
         return []
     text = (
         f"{bad} of {len(shares)} answers are runs of repeated tokens. The server answers badly though it answers: it may be in "
-        "extraction mode, its quantisation broken or its template wrong. Mend it, then run regenerate again."
+        "extraction mode, its quantisation broken or its template wrong."
     )
+    action = "Mend it, then run regenerate again."
     counts = {"answers": float(len(shares)), "repeated": float(bad)}
-    return [Finding("repeated-tokens", text, part, settings.repeated_answers, counts, settings.repeated)]
+    return [Finding("repeated-tokens", text, action, part, settings.repeated_answers, counts, settings.repeated)]
 
 
 def blind_samples(supervised: Sequence[int], settings: Guards) -> list[Finding]:
@@ -191,12 +175,10 @@ def blind_samples(supervised: Sequence[int], settings: Guards) -> list[Finding]:
     part = blind / len(supervised)
     if part <= settings.blind_share:
         return []
-    text = (
-        f"{blind} of {len(supervised)} samples have no token that the loss sees. Check the chat template and that the rows end "
-        "with an assistant's turn; they cost extraction and teach nothing."
-    )
+    text = f"{blind} of {len(supervised)} samples have no token that the loss sees."
+    action = "Check the chat template and that the rows end with an assistant's turn; they cost extraction and teach nothing."
     counts = {"samples": float(len(supervised)), "blind": float(blind)}
-    return [Finding("zero-mask", text, part, settings.blind_share, counts, settings.blind)]
+    return [Finding("zero-mask", text, action, part, settings.blind_share, counts, settings.blind)]
 
 
 def put_aside(count: int, asked: int, settings: Guards, reasons: str, *, all_asked: bool = False) -> list[Finding]:
@@ -206,12 +188,13 @@ def put_aside(count: int, asked: int, settings: Guards, reasons: str, *, all_ask
     part = count / asked
     if part <= settings.quarantined_share:
         return []
-    text = (
-        f"{count} of {asked} samples have no usable states ({reasons}). That is the server or the disk, not the samples: look at "
-        "the server's log, mend it, then resume the run; states/quarantine.jsonl lists them."
+    text = f"{count} of {asked} samples have no usable states ({reasons})."
+    action = (
+        "That is the server or the disk, not the samples: look at the server's log, mend it, then resume the run; "
+        "states/quarantine.jsonl lists them."
     )
     counts = {"samples": float(asked), "quarantined": float(count)}
-    return [Finding("quarantined", text, part, settings.quarantined_share, counts, settings.quarantined)]
+    return [Finding("quarantined", text, action, part, settings.quarantined_share, counts, settings.quarantined)]
 
 
 def low_coverage(share: float, tokens: int, settings: Guards, size: int) -> list[Finding]:
@@ -220,6 +203,7 @@ def low_coverage(share: float, tokens: int, settings: Guards, size: int) -> list
         return []
     text = (
         f"The draft vocabulary of {size:,} tokens holds {share:.1%} of the held-out answers' tokens; the others are never "
-        "accepted. Raise vocabulary.size, or train on more prompts."
+        "accepted."
     )
-    return [Finding("coverage", text, share, settings.coverage_below, {"tokens": float(tokens)}, settings.coverage)]
+    action = "Raise vocabulary.size, or train on more prompts."
+    return [Finding("coverage", text, action, share, settings.coverage_below, {"tokens": float(tokens)}, settings.coverage)]

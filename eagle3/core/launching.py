@@ -45,5 +45,6 @@ def launch_request(spec: RunSpec, *, default_python: str, pythonpath: str) -> di
         "disk_floor_bytes": spec.disk_floor_bytes,
         "log_limit_bytes": spec.log_limit_bytes,
         "stall": {"response": spec.guards.stall, "after_s": spec.guards.stall_s},
+        "clock": {"response": spec.guards.clock, "jump_s": spec.guards.clock_jump_s},
         "hooks": spec.alerts.model_dump() if spec.alerts.wanted else None,
     }

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from eagle3.core import refusals
 from eagle3.core.spec import RunSpec
 
 KINDS = {"size": "sizes", "target": "targets", "machine": "machines"}
@@ -67,7 +68,7 @@ def resolve(size: str, target: str, machine: str, overrides: Mapping[str, Any] |
     try:
         return RunSpec.model_validate(merged)
     except ValidationError as error:
-        raise SpecError(explain(error), wrong_fields(error)) from error
+        raise _refused(error) from error
 
 
 def override(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
@@ -78,7 +79,7 @@ def override(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
     try:
         return RunSpec.model_validate(table)
     except ValidationError as error:
-        raise SpecError(explain(error), wrong_fields(error)) from error
+        raise _refused(error) from error
 
 
 def flat(spec: RunSpec) -> dict[str, Any]:
@@ -115,43 +116,8 @@ def parse_override(text: str) -> tuple[str, Any]:
     return key.strip(), value
 
 
-def explain(error: ValidationError) -> str:
-    """The first thing wrong in one sentence, and how many more there are."""
-    first, *rest = error.errors()
-    where = ".".join(str(part) for part in first["loc"]) or "spec"
-    more = f"; {len(rest)} more field{'s' if len(rest) > 1 else ''} wrong" if rest else ""
-    return f"{where}: {_what(first)}{more}."
-
-
-def wrong_fields(error: ValidationError) -> dict[str, str]:
-    """What is wrong, by field: the dotted name without places in a list, "" for the spec as a whole."""
-    found: dict[str, str] = {}
-    for entry in error.errors():
-        names = [part for part in entry["loc"] if isinstance(part, str)]
-        found.setdefault(".".join(names), f"{_what(entry)}.")
-    return found
-
-
-def _what(entry: Any) -> str:
-    what = "there is no such field" if entry["type"] == "extra_forbidden" else entry["msg"].removeprefix("Value error, ")
-    if isinstance(entry["input"], dict):
-        return str(what)
-    unit = _unit(entry["loc"]) if isinstance(entry["input"], int | float) else ""
-    return f"{what} (got {entry['input']!r}{f', in {unit}' if unit else ''})"
-
-
-def _unit(names: tuple[int | str, ...]) -> str:
-    """The unit of a field's number; empty where it has none or there is no such field."""
-    section: Any = RunSpec
-    for name in names:
-        if isinstance(name, int):
-            continue
-        info = getattr(section, "model_fields", {}).get(name)
-        if info is None:
-            return ""
-        unit = info.json_schema_extra.get("unit", "") if isinstance(info.json_schema_extra, dict) else ""
-        section = info.annotation
-    return str(unit)
+def _refused(error: ValidationError) -> SpecError:
+    return SpecError(refusals.explain(error, RunSpec), refusals.wrong_fields(error, RunSpec))
 
 
 def _merge(into: dict[str, Any], table: Mapping[str, Any]) -> None:

@@ -59,6 +59,9 @@ class MetricRow(Record):
     data_wait_s: float | None = None
 
 
+_GUARDS_BEFORE = {"stalled": "stall", "server-died": "server", "disk_low": "disk"}
+
+
 class Event(Record):
     """A line of ``events.jsonl``: something worth telling a person. ``level`` is info, warn or error."""
 
@@ -71,6 +74,12 @@ class Event(Record):
     text: str = ""
     detail: str = ""
     step: int | None = Field(None, description="the step of training that it is about")
+    guard: dict[str, Any] | None = Field(None, description="name, value, threshold, counts, response and action of a guard")
+
+    @property
+    def guard_name(self) -> str:
+        """The guard that this tells of; empty where it is none. Runs of older versions had other kinds for three of them."""
+        return self.kind[len("guard-") :] if self.kind.startswith("guard-") else _GUARDS_BEFORE.get(self.kind, "")
 
 
 class StageRecord(Record):

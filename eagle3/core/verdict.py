@@ -3,7 +3,8 @@
 Only served figures decide: vLLM's counters, and the speed with and without the draft at the same concurrencies on the
 same prompts. Useful is a draft up to a concurrency: it gains while few requests are in flight and costs when many are.
 The order matters: too little evidence is said before anything is concluded from it, a broken draft before it is called
-slow, and a draft that costs time at every concurrency is "not useful on this machine" whatever its quality.
+slow, and a draft that costs time at every concurrency is "not useful on this machine" whatever its quality: no other word
+is true of one that is trained well, measured well and slower. docs/evaluation.md has the words with their thresholds.
 """
 
 from __future__ import annotations

@@ -16,11 +16,15 @@ import httpx
 import psutil
 
 from eagle3.engines.server import ServerKind
+from eagle3.runner import handed
+from eagle3.runner.handed import Handed, NotItsFile
 from eagle3.stages.context import StageContext, StageError
 
 _LAYERS = "eagle_aux_hidden_state_layer_ids"
 _PROBE_TOKENS = 48
 """Three blocks of a prefix cache: asked for twice, a cache that is on shows by rows that are missing."""
+_PROBE_MOST_BYTES = 1 << 30
+"""Far more than the states of so few tokens are, of whatever layers."""
 
 
 class Silent(StageError):
@@ -29,10 +33,12 @@ class Silent(StageError):
 
 @dataclass(frozen=True)
 class About:
-    """A server that can do what it is wanted for. ``pid`` is 0 where its process cannot be seen from here."""
+    """A server that can do what it is wanted for. ``pid`` is 0 where its process cannot be seen from here. ``handed``: which
+    files one in extraction mode may hand over."""
 
     words: str
     pid: int
+    handed: Handed | None = None
 
 
 def ask(ctx: StageContext, name: ServerKind, url: str, http: httpx.Client) -> About:
@@ -50,14 +56,15 @@ def ask(ctx: StageContext, name: ServerKind, url: str, http: httpx.Client) -> Ab
     who = f"The vLLM at {url} (version {version or 'unknown'})"
     root = _offers(ctx, who, models)
     process = process_of(url)
+    its = _handed(process, who)
     if name == "extract":
-        _extracts(ctx, who, http, process)
+        its = _extracts(ctx, who, http, process, its)
     else:
-        _answers(ctx, who, http)
+        _answers(ctx, who, http, its)
     told = f"the vLLM at {url}, version {version or 'unknown'}"
     if root and root != str(ctx.model_dir):
         told += f", serving {root} (the spec's target is {ctx.model_dir})"
-    return About(told, process.pid if process is not None else 0)
+    return About(told, process.pid if process is not None else 0, its)
 
 
 def _offers(ctx: StageContext, who: str, models: Any) -> str:
@@ -77,18 +84,22 @@ def _offers(ctx: StageContext, who: str, models: Any) -> str:
     return str(found.get("root") or "")
 
 
-def _answers(ctx: StageContext, who: str, http: httpx.Client) -> None:
+def _answers(ctx: StageContext, who: str, http: httpx.Client, its: Handed | None) -> None:
     """A short answer with token ids, from a server that is not in extraction mode."""
     body = {
         "model": ctx.spec.target.served_name, "messages": [{"role": "user", "content": "Say hello."}],
         "max_tokens": 2, "temperature": 0, "return_token_ids": True,
     }  # fmt: skip
     reply = _post(ctx, who, http, "/v1/chat/completions", body)
-    if raw := _handle(reply):
-        _discard(raw)
+    if named := _handle(reply):
+        left = ""
+        try:
+            _remove(its, named)
+        except NotItsFile:
+            left = f" The file that it named, {str(named)[:300]!a}, was left alone."
         raise StageError(
             f"{who} is in extraction mode, and such a server answers with wrong tokens; give it as server.extract_url, and a "
-            "plain one as server.url."
+            f"plain one as server.url.{left}"
         )
     choices = reply.get("choices") or [{}]
     if not reply.get("prompt_token_ids") or not choices[0].get("token_ids"):
@@ -98,23 +109,30 @@ def _answers(ctx: StageContext, who: str, http: httpx.Client) -> None:
         )
 
 
-def _extracts(ctx: StageContext, who: str, http: httpx.Client, process: psutil.Process | None) -> None:
-    """States of the right shape, twice the same number of rows, of layers that its command line names."""
-    from eagle3.states.checking import StateError, check, parse
+def _extracts(ctx: StageContext, who: str, http: httpx.Client, process: psutil.Process | None, its: Handed | None) -> Handed:
+    """States of the right shape, twice the same number of rows, of layers and in a folder that its command line names."""
+    from eagle3.states.checking import StateError, check, parse, read_states
 
     target = ctx.spec.target
     ids = list(range(100, 100 + _PROBE_TOKENS))
     body = {"model": target.served_name, "prompt": ids, "max_tokens": 1, "temperature": 0, "return_token_ids": True}
     for _ in range(2):
-        raw = _handle(_post(ctx, who, http, "/v1/completions", body))
-        if raw is None:
+        named = _handle(_post(ctx, who, http, "/v1/completions", body))
+        if named is None:
             raise StageError(
                 f"{who} generates and cannot extract: its answer names no file of hidden states; give it as server.url, and "
                 "leave server.extract_url empty, so that the run starts its own in extraction mode (an older vLLM has none)."
             )
+        if its is None:
+            raise StageError(_unseen(who, process))
         try:
-            asyncio.run(_written(raw))
-            check(parse(raw.read_bytes()), ids, layers=len(target.captured_layers), hidden_size=target.hidden_size)
+            raw = its.named(named)
+        except NotItsFile as error:
+            raise StageError(str(error)) from error
+        try:
+            asyncio.run(_written(its, raw))
+            content = read_states(raw, _PROBE_MOST_BYTES)
+            check(parse(content), ids, layers=len(target.captured_layers), hidden_size=target.hidden_size)
         except OSError as error:
             raise StageError(
                 f"{who} writes its states to {raw}, which cannot be read here ({error.strerror}); extraction needs a folder that "
@@ -126,18 +144,34 @@ def _extracts(ctx: StageContext, who: str, http: httpx.Client, process: psutil.P
                 "--no-enable-prefix-caching."
             ) from error
         finally:
-            _discard(raw)
+            its.remove(raw)
+    assert its is not None, "each of the two looks has refused one without"
     layers = layer_ids(process.cmdline()) if process is not None else None
     if layers is None:
-        raise StageError(
-            f"{who} extracts, but of which layers cannot be seen: its process is not visible here, and a draft of other layers "
-            "is broken; leave server.extract_url empty, so that the run starts its own."
-        )
+        raise StageError(_unseen(who, None))
     if layers != target.captured_layers:
         raise StageError(
             f"{who} extracts the layers {layers} and the run needs {target.captured_layers}; start it with these, or leave "
             "server.extract_url empty."
         )
+    return its
+
+
+def _unseen(who: str, process: psutil.Process | None) -> str:
+    if process is None:
+        return (
+            f"{who} extracts, but of which layers cannot be seen, nor into which folder: its process is not visible here, and a "
+            "draft of other layers is broken; leave server.extract_url empty, so that the run starts its own."
+        )
+    return (
+        f"{who} extracts, but into which folder its command line does not say, and only files from there are taken: start it "
+        "with shared_storage_path in --kv-transfer-config, or leave server.extract_url empty, so that the run starts its own."
+    )
+
+
+def _handed(process: psutil.Process | None, who: str) -> Handed | None:
+    remedy = "look at that server, or leave server.extract_url empty, so that the run starts its own"
+    return handed.of_process(process.pid, who, remedy=remedy) if process is not None else None
 
 
 def process_of(url: str) -> psutil.Process | None:
@@ -211,18 +245,20 @@ def _post(ctx: StageContext, who: str, http: httpx.Client, path: str, body: dict
     return found
 
 
-def _handle(reply: dict[str, Any]) -> Path | None:
-    path = (reply.get("kv_transfer_params") or {}).get("hidden_states_path")
-    return Path(path) if path else None
+def _handle(reply: dict[str, Any]) -> Any:
+    """What the answer names as a file of hidden states, whatever that is; None where it names none."""
+    told = reply.get("kv_transfer_params")
+    return (told.get("hidden_states_path") or None) if isinstance(told, dict) else None
 
 
-async def _written(raw: Path) -> None:
+def _remove(its: Handed | None, named: Any) -> None:
+    """Remove the file that the answer to our question left. Raises NotItsFile where it may be somebody else's."""
+    if its is None:
+        raise NotItsFile
+    its.remove(its.named(named))
+
+
+async def _written(its: Handed, raw: Path) -> None:
     from eagle3.stages.landing import written
 
-    await written(raw)
-
-
-def _discard(raw: Path) -> None:
-    from eagle3.stages.landing import discard
-
-    discard(raw)
+    await written(its, raw)

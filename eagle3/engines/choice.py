@@ -53,7 +53,7 @@ def extraction_server(ctx: StageContext, raw: Path) -> Server:
         "--speculative_config", json.dumps(speculative),
         "--kv_transfer_config", json.dumps(transfer),
     ]  # fmt: skip
-    return VllmServer(ctx, "extract", extra_args=args, pythonpath=folder)
+    return VllmServer(ctx, "extract", extra_args=args, pythonpath=folder, states=raw)
 
 
 def measured_server(ctx: StageContext) -> Server:

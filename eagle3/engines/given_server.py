@@ -11,9 +11,11 @@ import httpx
 
 from eagle3.core.courtesy import Courtesy
 from eagle3.engines import asking_given
+from eagle3.engines.deaths import Deaths
 from eagle3.engines.prometheus import Buckets, Counters, p95, parse_buckets, parse_counters
-from eagle3.engines.server import Result, ServerDied, ServerKind
+from eagle3.engines.server import STAGE_OF, Result, ServerDied, ServerKind
 from eagle3.engines.watching import Watch, local_client
+from eagle3.runner.handed import Handed
 from eagle3.stages.context import StageContext, StageError
 
 _FIRST_TOKEN = "vllm:time_to_first_token_seconds"
@@ -37,18 +39,20 @@ class GivenServer:
         self.log_path = ctx.path("logs", f"server-{name}.log")
         self.start_s = 0.0
         self.pid = 0
+        self.handed: Handed | None = None
         self._concurrency = concurrency
         self._watch: Watch | None = None
         self._courtesy = Courtesy(concurrency, ctx.spec.server.latency_factor)
         self._buckets: Buckets = {}
         self._said: list[str] = []
         self._waits = 0
+        self._died = Deaths(ctx, name, STAGE_OF[name])
 
     def __enter__(self) -> Self:
         with self.client() as http:
             about = asking_given.ask(self.ctx, self.name, self.base_url, http)
             self._buckets = self._read_buckets(http)
-        self.pid = about.pid
+        self.pid, self.handed = about.pid, about.handed
         self._courtesy = Courtesy(self._concurrency, self.ctx.spec.server.latency_factor, p95(self._buckets, {}))
         self.ctx.journal.event(
             "server", f"The {self.name} server is {about.words}; it is not the run's own and is never stopped."
@@ -97,22 +101,23 @@ class GivenServer:
         settings = self.ctx.spec.server
         self._end_watch()
         self._waits += 1
-        give_up = f"{death} It is not the run's own, so it is not started here; start it, then resume the run."
-        if self._waits > settings.restarts:
-            raise StageError(give_up) from death
-        self.ctx.journal.event(
-            "server-died", f"{death} The run waits for it, {settings.start_timeout_s:.0f} s at most.", level="warn"
-        )
+        found, waits = f"{death} It is not the run's own, so it is not started here", self._waits
+        if waits > settings.restarts or self.ctx.spec.guards.server == "stop":
+            raise self._died.stop(f"{found}: start it.", waits, settings.restarts) from death
+        action = f"The run waits for it, {settings.start_timeout_s:.0f} s at most: start it meanwhile."
+        if self._died.tell(f"{found}.", action, waits, settings.restarts):
+            self._died.hold()
         deadline = time.monotonic() + settings.start_timeout_s
         while True:
             self.ctx.check_stop()
             with self.client() as http:
                 try:
-                    self.pid = asking_given.ask(self.ctx, self.name, self.base_url, http).pid
+                    about = asking_given.ask(self.ctx, self.name, self.base_url, http)
+                    self.pid, self.handed = about.pid, about.handed
                     break
                 except asking_given.Silent:
                     if time.monotonic() > deadline:
-                        raise StageError(give_up) from death
+                        raise self._died.stop(f"{found}: start it.", waits, settings.restarts) from death
             time.sleep(_POLL_S)
         self._buckets = {}
         self._begin_watch()

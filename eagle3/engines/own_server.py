@@ -19,13 +19,15 @@ from typing import Any, Self
 import httpx
 
 from eagle3.core.serving import device_environment
+from eagle3.engines.deaths import Deaths
 from eagle3.engines.ports import claim_port
 from eagle3.engines.process_tree import end_tree
 from eagle3.engines.prometheus import Counters, parse_counters
 from eagle3.engines.server import STAGE_OF, Result, ServerDied, ServerKind
 from eagle3.engines.server_log import last_error, tail
 from eagle3.engines.watching import Watch, local_client
-from eagle3.runner import rundir
+from eagle3.runner import redact, rundir
+from eagle3.runner.handed import Handed
 from eagle3.stages.context import StageContext, StageError
 
 _POLL_S = 0.1
@@ -42,8 +44,8 @@ class OwnServer:
 
     ``name`` is the kind of server and the name of its log (``logs/server-<name>.log``) and of its record
     (``servers/<name>.json``, there while it runs). ``extra_args`` follow the server's own arguments; ``env`` wins over the
-    spec's. ``stage`` is whose progress says that a model is loading, and whose devices are used; by default it follows from
-    ``name``. Attributes: see ``engines.server.Server``.
+    spec's. ``states``: the folder for hidden states, in the kind "extract". ``stage`` is whose progress says that a model is
+    loading, and whose devices are used; by default it follows from ``name``. Attributes: see ``engines.server.Server``.
 
     Raises StageError on entry when the port is taken, the interpreter is missing, the server dies while loading or does not
     answer within ``server.start_timeout_s``; Stopped when the operator asks for a stop meanwhile.
@@ -59,6 +61,7 @@ class OwnServer:
         extra_args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         pythonpath: Path | None = None,
+        states: Path | None = None,
         stage: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -72,6 +75,7 @@ class OwnServer:
         self._extra_args = list(extra_args)
         self._env = dict(env or {})
         self._pythonpath = pythonpath
+        self.handed = Handed(states, self._who, remedy=f"its log is {self.log_path}") if states is not None else None
         self._stage = stage or STAGE_OF[name]
         self._clock = clock
         self._record = ctx.path("servers", f"{name}.json")
@@ -81,6 +85,7 @@ class OwnServer:
         self._sockets: tempfile.TemporaryDirectory[str] | None = None
         self._watch: Watch | None = None
         self._deaths: list[float] = []
+        self._died = Deaths(ctx, name, self._stage)
 
     # ------------------------------------------------------------------ what a subclass says
 
@@ -154,11 +159,12 @@ class OwnServer:
         return [self.python(), *self.arguments(port), *self._extra_args]
 
     def environment(self) -> dict[str, str]:
-        """The server's environment: the worker's own, what a run always sets, the spec's, and the caller's, later wins.
+        """The server's environment: the worker's own without secrets, what a run always sets, the spec's, and the caller's, later
+        wins.
 
         The devices are those of the stage that the server works for.
         """
-        env = self.own_environment() | dict(os.environ)
+        env = self.own_environment() | redact.without_secrets(os.environ)
         env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
         env |= {"NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
         if self._sockets is not None:
@@ -233,23 +239,20 @@ class OwnServer:
             now = self._clock()
             self._deaths = [*(at for at in self._deaths if now - at < _DEATHS_WITHIN_S), now]
             number = len(self._deaths)
-            if number > settings.restarts:
-                if not settings.restarts:
-                    raise death
-                raise StageError(
-                    f"{death} It has died {number} times within an hour and is not started again (server.restarts is "
-                    f"{settings.restarts}); mend the cause, then resume the run.",
-                    detail=death.detail,
-                ) from death
+            if number > settings.restarts or self.ctx.spec.guards.server == "stop":
+                times = "once" if number == 1 else f"{number} times within an hour"
+                why = f"server.restarts is {settings.restarts}" if number > settings.restarts else "guards.server is stop"
+                told = f"{death} It has died {times} and is not started again ({why})."
+                raise self._died.stop(told, number, settings.restarts, death.detail) from death
             pause_s = min(settings.backoff_s * 2 ** (number - 1), _LONGEST_PAUSE_S)
-            self.ctx.journal.event(
-                "server-died",
-                f"{death} It is started again in {pause_s:g} s, {number} of {settings.restarts} times.",
-                level="warn",
-                detail=death.detail,
-                server={"kind": self.name, "deaths": number, "restarts": settings.restarts, "pause_s": pause_s},
+            action = (
+                f"It is started again in {pause_s:g} s, {number} of {settings.restarts} times; where it dies again look into "
+                f"{self.log_path}."
             )
+            held = self._died.tell(f"{death}", action, number, settings.restarts, death.detail, pause_s=pause_s)
             self.stop()
+            if held:
+                self._died.hold()
             self._pause(pause_s)
             try:
                 self._start()

@@ -10,6 +10,7 @@ from typing import Literal, Protocol, Self, TypeVar
 import httpx
 
 from eagle3.engines.prometheus import Counters
+from eagle3.runner.handed import Handed
 from eagle3.stages.context import StageError
 
 ServerKind = Literal["plain", "extract", "draft", "ngram"]
@@ -28,7 +29,8 @@ class Server(Protocol):
     """Context manager: on entry the server answers and offers the target; on exit one of the run's own is gone.
 
     ``base_url`` has neither a trailing slash nor ``/v1`` and may change when the server is started again, ``model`` is the
-    name to put in requests, ``pid`` is 0 for a server that is not the run's own.
+    name to put in requests, ``pid`` is 0 for a server that is not the run's own, ``handed`` says which files one in extraction
+    mode may hand over and is None for others.
     """
 
     name: ServerKind
@@ -37,6 +39,7 @@ class Server(Protocol):
     start_s: float
     pid: int
     log_path: Path
+    handed: Handed | None
 
     def __enter__(self) -> Self: ...
 

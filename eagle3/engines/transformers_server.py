@@ -10,13 +10,12 @@ from eagle3.engines.own_server import OwnServer
 
 
 class TransformersServer(OwnServer):
-    """transformers as a server of the run's own; see ``OwnServer``. ``states``: the folder for hidden states, in the kind
-    "extract"."""
+    """transformers as a server of the run's own; see ``OwnServer``."""
 
     what = "transformers"
 
     def __init__(self, *about: Any, states: Path | None = None, **more: Any) -> None:
-        super().__init__(*about, **more, pythonpath=Path(__file__).parents[2])
+        super().__init__(*about, **more, states=states, pythonpath=Path(__file__).parents[2])
         self._states = states
 
     def python(self) -> str:

@@ -22,6 +22,7 @@ from eagle3.engines.model_dir import check_model_dir
 from eagle3.engines.server import Server
 from eagle3.journal import Journal
 from eagle3.readiness.asking import MARK
+from eagle3.runner.handed import NotItsFile
 from eagle3.stages import extract, landing
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.prompts import read_builtin
@@ -79,10 +80,10 @@ async def _ask(ctx: StageContext, server: Server, prompts: Sequence[list[int]]) 
         alone = []
         for ids in prompts:
             server.check_alive()
-            alone.append(await _one(client, server.model, ids))
+            alone.append(await _one(client, server, ids))
         server.check_alive()
         before = steps(server)
-        together = await asyncio.gather(*(_one(client, server.model, ids) for ids in prompts))
+        together = await asyncio.gather(*(_one(client, server, ids) for ids in prompts))
         after = steps(server)
     return alone, list(together), None if before is None or after is None else after - before
 
@@ -95,21 +96,25 @@ def steps(server: Server) -> int | None:
     return sum(int(float(value)) for value in found) if found else None
 
 
-async def _one(client: Completions, model: str, ids: list[int]) -> tuple[dict[str, Any], int | None]:
+async def _one(client: Completions, server: Server, ids: list[int]) -> tuple[dict[str, Any], int | None]:
     """The tensors that the server left for one prompt, and the token that it would say next."""
     from safetensors.torch import load_file
 
-    body = {"model": model, "prompt": ids, "max_tokens": 1, "temperature": 0, "return_token_ids": True}
+    body = {"model": server.model, "prompt": ids, "max_tokens": 1, "temperature": 0, "return_token_ids": True}
     reply = await client.post("/v1/completions", body)
     handle = (reply.get("kv_transfer_params") or {}).get("hidden_states_path")
     if not handle:
         raise RequestFailed("the server's answer names no file of hidden states; is its connector loaded?", refused=True)
-    raw = Path(handle)
+    handed = landing.handed_by(server)
     try:
-        await landing.written(raw)
+        raw = handed.named(handle)
+    except NotItsFile as error:
+        raise StageError(str(error)) from error
+    try:
+        await landing.written(handed, raw)
         tensors = load_file(raw)
     finally:
-        landing.discard(raw)
+        handed.remove(raw)
     said = (reply.get("choices") or [{}])[0].get("token_ids") or []
     return tensors, int(said[0]) if said else None
 

@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from eagle3.runner import proctable, rundir, state, vllm
+from eagle3.runner import handed, proctable, rundir, state, vllm
 
 LIMIT_S = 15.0
 TRIES = 3
@@ -105,16 +105,18 @@ def _tokens(url: str) -> Optional[float]:
     return None
 
 
-def _discard(path: Any, pid: Optional[int]) -> None:
-    """Remove the states that the probe itself caused: a plain file, written by a server of this user, and its lock."""
-    if not isinstance(path, str) or not path.endswith(".safetensors") or pid is None or not proctable.is_ours(pid):
+def _discard(named: Any, pid: Optional[int]) -> None:
+    """Remove the states that the probe itself caused: a file that a server of this user may hand over, and its lock."""
+    if not named or pid is None or not proctable.is_ours(pid):
         return
-    lock = Path(f"{path}.lock")
+    its = handed.of_process(pid, "The server")
+    if its is None:
+        return
     deadline = time.monotonic() + 5.0
-    # The file may come after the answer: the lock is held until it is written.
-    while not Path(path).exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    for place in (Path(path), lock):
-        with contextlib.suppress(OSError):  # gone, or not ours to remove
-            if place.is_file() and not place.is_symlink():
-                place.unlink()
+    # Refused, or not readable: nobody needs the file, and what is not known to be the server's stays.
+    with contextlib.suppress(handed.NotItsFile, OSError):
+        file = its.named(named)
+        # The file may come after the answer: the lock is held until it is written.
+        while not its.there(file) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        its.remove(file)

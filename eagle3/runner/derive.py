@@ -79,13 +79,18 @@ def state(facts: Facts) -> Tuple[str, str]:
     return _running(facts)
 
 
-def _running(facts: Facts) -> Tuple[str, str]:
-    quiet_until = facts.progress.get("quiet_until") or 0.0
+def silence(facts: Facts) -> Tuple[float, float]:
+    """For how many seconds nothing has been heard of a run that lives, and how many are usual for it."""
     signs = [t for t in (facts.started.get("t"), facts.progress.get("t"), facts.row_t) if isinstance(t, (int, float))]
     # After the clock was set back the last signs lie ahead of it, and look new until it has come there again.
     silent_s = max(facts.now - max(signs) if signs else 0.0, facts.unheard_s)
+    return silent_s, max(facts.stall_s, QUIET_GAPS * (facts.gap_s or 0.0))
+
+
+def _running(facts: Facts) -> Tuple[str, str]:
+    quiet_until = facts.progress.get("quiet_until") or 0.0
+    silent_s, allowed_s = silence(facts)
     announced_s = max(0.0, quiet_until - (facts.progress.get("t") or 0.0))
-    allowed_s = max(facts.stall_s, QUIET_GAPS * (facts.gap_s or 0.0))
     if (facts.now > quiet_until or facts.unheard_s > announced_s) and silent_s > allowed_s:
         heard = f"nothing heard for {_span(silent_s)}, which is beyond {_span(allowed_s)}"
         return "stalled", f"stalled: {heard}; look at the log, stop it if nothing moves"

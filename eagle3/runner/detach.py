@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Dict, List, Sequence
 
+from eagle3.runner import redact
+
 _SESSION_VARIABLES = ("SSH_AUTH_SOCK", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY")
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -26,8 +28,9 @@ def own_command(*arguments: str, site: bool = False) -> List[str]:
 
 
 def child_environment(extra: Dict[str, str]) -> Dict[str, str]:
-    """Our environment plus ``extra``, less what belongs to the login that will end (its agent, its terminal)."""
-    env = {key: value for key, value in os.environ.items() if key not in _SESSION_VARIABLES}
+    """Our environment plus ``extra``, less what belongs to the login that will end (its agent, its terminal), and less secrets:
+    those are handed on by name, never inherited."""
+    env = {key: value for key, value in redact.without_secrets(os.environ).items() if key not in _SESSION_VARIABLES}
     env.update(extra)
     return env
 

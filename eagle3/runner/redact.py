@@ -14,6 +14,8 @@ _SECRET_NAME = re.compile(
     r"(^|[_.-])(token|secret|password|passwd|passphrase|api_?key|access_?key|secret_?key|private_?key|credentials?)$",
     re.IGNORECASE,
 )
+_KEPT_BACK = re.compile(r"(passw(or)?d|_pass|_pwd|_key|_key_id|_pat)$", re.IGNORECASE)
+"""Beyond those: names whose value may well be shown in part, but that nobody inherits."""
 NAMES_VARIABLE = "EAGLE3_SECRETS"
 """Tells a worker which variables of its environment are secrets, so that it does not quote their values."""
 _SHORTEST_VALUE = 4
@@ -95,6 +97,19 @@ def redact(text: str, values: Iterable[str] = ()) -> str:
 def is_secret_name(name: str) -> bool:
     """Whether an environment variable or an option of that name holds a secret: HF_TOKEN, api-key, DB_PASSWORD."""
     return _SECRET_NAME.search(name) is not None
+
+
+def without_secrets(variables: Mapping[str, str]) -> Dict[str, str]:
+    """An environment for a process that was given no secret: without what ``EAGLE3_SECRETS`` names, and without what looks like
+    a secret by its name or is a token by its value. An address with credentials (a proxy) stays: it is how the network is
+    found."""
+    named = {NAMES_VARIABLE, *variables.get(NAMES_VARIABLE, "").split(",")}
+    return {name: value for name, value in variables.items() if name not in named and not _looks_secret(name, value)}
+
+
+def _looks_secret(name: str, value: str) -> bool:
+    by_name = is_secret_name(name) or _KEPT_BACK.search(name) is not None
+    return by_name or ("://" not in value and redact(value) != value)
 
 
 def secret_values(variables: Mapping[str, str]) -> Tuple[str, ...]:

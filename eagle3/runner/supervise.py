@@ -218,10 +218,20 @@ class Supervisor:
         self.reserve.write_exit(record)
         return record
 
-    def _event(self, kind: str, text: str, level: str = "info", actor: str = events.SUPERVISOR, *, detail: str = "") -> None:
+    def _event(
+        self,
+        kind: str,
+        text: str,
+        level: str = "info",
+        actor: str = events.SUPERVISOR,
+        *,
+        detail: str = "",
+        guard: Optional[Dict[str, Any]] = None,
+    ) -> None:
         hide = self.secrets.values()
         text, detail = redact.redact(text, hide), redact.redact(detail, hide)
-        events.append(self.run_dir, self.attempt, kind, text, level=level, actor=actor or events.SUPERVISOR, detail=detail)
+        actor = actor or events.SUPERVISOR
+        events.append(self.run_dir, self.attempt, kind, text, level=level, actor=actor, detail=detail, guard=guard)
 
 
 def _by(stop: Dict[str, Any]) -> str:

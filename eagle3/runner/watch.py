@@ -11,12 +11,12 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple
 
-from eagle3.runner import derive, events, hooks, identity, ranks, redact, rundir, stack_dump, state
+from eagle3.runner import control, derive, events, hooks, identity, ranks, redact, rundir, stack_dump, state
 from eagle3.runner.alert_ledger import Ledger
 from eagle3.runner.alerts import LONGEST_FINAL_WAIT_S, Alerter
-from eagle3.runner.conditions import EventTail, LowDisk, is_guard, log_tail
+from eagle3.runner.conditions import LOW_FACTOR, EventTail, LowDisk, is_guard, log_tail
 from eagle3.runner.errors import complain
 from eagle3.runner.gpu_faults import Fault, Faults, xid_fault
 from eagle3.runner.heartbeat import Heartbeat
@@ -24,11 +24,13 @@ from eagle3.runner.log_limit import LIMIT_BYTES, LogLimit
 from eagle3.runner.xid_listener import XidListener
 
 Event = Callable[..., None]
-"""Writes an event: kind, text, level, detail."""
+"""Writes an event: kind, text, level, detail, a guard's record."""
 
 _DETAIL_BYTES = 1500
-CLOCK_JUMP_S = 30.0
-"""So much more between two looks than there should be: the clock was set, or the machine slept."""
+LOST_S = 30.0
+"""So much more between two looks than there should be: the clock was set, the machine slept, or it is late."""
+CLOCK_JUMP_S = 60.0
+"""Where a launch of an older version does not say."""
 
 
 class Watch:
@@ -53,6 +55,10 @@ class Watch:
         self._stall_response = str((launch.get("stall") or {}).get("response") or "warn")
         self._stalled = False
         self._stall_s = float((launch.get("stall") or {}).get("after_s") or derive.QUIET_AT_LEAST_S)
+        self._clock_response = str((launch.get("clock") or {}).get("response") or "warn")
+        self._clock_jump_s = float((launch.get("clock") or {}).get("jump_s") or CLOCK_JUMP_S)
+        self._clocks = (time.time(), time.monotonic())
+        self._jumps = 0
         self._looked_at = time.time()
         self._silence_counts_from = 0.0
         self._sign: Tuple[Any, ...] = ()
@@ -67,7 +73,7 @@ class Watch:
 
     def begin(self) -> None:
         """The worker has started. What the supervisor of the attempt before could not tell any more is told now."""
-        self._looked_at = time.time()
+        self._looked_at, self._clocks = time.time(), (time.time(), time.monotonic())
         if self._attempt > 1:
             args = (self._run_dir, self._attempt - 1, self._secrets)
             self._settling = threading.Thread(target=settle, args=args, daemon=True)
@@ -82,7 +88,7 @@ class Watch:
         self._safely(self._look_at_stacks)
         if now >= self._next:
             self._next = now + self._every_s
-            for look in (self._look_at_events, self._look_at_disk, self._look_at_gpus, self._look_for_stall):
+            for look in (self._look_at_events, self._look_at_disk, self._look_at_gpus, self._look_at_clock, self._look_for_stall):
                 self._safely(look)
 
     def _safely(self, look: Callable[[], None]) -> None:
@@ -134,8 +140,9 @@ class Watch:
             self._event("disk_well", f"the run's disk is well again: {gib}", "info")
             return
         self._low_count += 1
-        text = f"the run's disk is low: {gib}, at {floor} the stage ends, resumable. Free some space."
-        self._event("disk_low", text, "warn")
+        found, action = f"the run's disk is low: {gib}, at {floor} the stage ends or waits.", "Free some space."
+        text, counts = f"{found} {action}", {"floor_bytes": self._disk.floor_bytes}
+        self._guard("disk", text, free_bytes, self._disk.floor_bytes * LOW_FACTOR, counts, "warn", action)
         self._tell(f"disk-{self._attempt}-{self._low_count}", "disk_low", text, "warn")
 
     def _look_at_gpus(self) -> None:
@@ -168,9 +175,34 @@ class Watch:
     def _stop_stalled(self) -> None:
         """The guard's spec says that a silent run ends; its stacks are in the log by now. The supervisor obeys the order."""
         if self._stalled and not state.stop_request(self._run_dir, self._attempt):
-            self._event("guard-stall", "the run is silent: it is stopped now, as guards.stall says; resume it to go on", "error")
-            order = {"v": 1, "attempt": self._attempt, "mode": "now", "by": "the guard stall", "t": time.time()}
-            rundir.write_json(self._run_dir / "stop.json", order)
+            self._stop("the guard stall")
+
+    def _stop(self, by: str) -> None:
+        order = {"v": 1, "attempt": self._attempt, "mode": "now", "by": by, "t": time.time()}
+        rundir.write_json(self._run_dir / "stop.json", order)
+
+    def _guard(
+        self, name: str, text: str, value: float, threshold: float, counts: Mapping[str, float], response: str, action: str
+    ) -> None:
+        record = events.guard_record(name, value, threshold, counts, response, action)
+        self._event(f"guard-{name}", text, "error" if response == "stop" else "warn", guard=record)
+
+    def _look_at_clock(self) -> None:
+        """Whether the clock has left the steady one since the last look: it was set, or the machine slept."""
+        (wall, steady), self._clocks = self._clocks, (time.time(), time.monotonic())
+        jump_s = (self._clocks[0] - wall) - (self._clocks[1] - steady)
+        if abs(jump_s) <= self._clock_jump_s or self._clock_response == "off":
+            return
+        action = "Times, rates and ages around it are wrong, the work is not: look at the machine's time service."
+        text = f"the clock of this machine jumped by {jump_s:+.0f} s. {action}"
+        counts = {"seconds": round(self._clocks[1] - steady, 3)}
+        self._guard("clock", text, jump_s, self._clock_jump_s, counts, self._clock_response, action)
+        self._jumps += 1
+        self._tell(f"clock-{self._attempt}-{self._jumps}", "guard", text, "error" if self._clock_response == "stop" else "warn")
+        if self._clock_response == "pause":
+            control.hold(self._run_dir, self._attempt, "the guard clock")
+        if self._clock_response == "stop" and not state.stop_request(self._run_dir, self._attempt):
+            self._stop("the guard clock")
 
     def _look_for_stall(self) -> None:
         now, steady = time.time(), time.monotonic()
@@ -180,7 +212,8 @@ class Watch:
             self._sign, self._sign_at = sign, steady
         if self._has_jumped(now):
             return
-        word, text = derive.state(known._replace(unheard_s=steady - self._sign_at))
+        known = known._replace(unheard_s=steady - self._sign_at)
+        word, text = derive.state(known)
         if word != "stalled":
             if self._stalled:
                 self._event("stall_over", "the run moves again", "info")
@@ -189,16 +222,27 @@ class Watch:
             self._stalled = True
             self._stalls += 1
             slowest = ranks.slowest_text(ranks.read(self._run_dir, self._attempt), now)
-            text = f"{text}{f'; {slowest}' if slowest else ''}"
-            self._event("stalled", text, "warn")
+            tail = f"; {slowest}" if slowest else ""
+            self._tell_silence(known, text.partition(";")[0] + tail)
+            text += tail
             self._dump = _Dump(self._run_dir, self._attempt, f"stall-{self._attempt}-{self._stalls}", text)
+
+    def _tell_silence(self, known: derive.Facts, text: str) -> None:
+        silent_s, allowed_s = derive.silence(known)
+        action = "Its threads' stacks are in the log in a moment: look where they stand, and stop the run if nothing moves."
+        if self._stall_response == "stop":
+            action = (
+                "It is stopped once its threads' stacks are in the log (guards.stall): look where they stand, then resume it."
+            )
+        counts = {"usual_gap_s": known.gap_s or 0.0, "stalls": float(self._stalls)}
+        self._guard("stall", f"{text}. {action}", silent_s, allowed_s, counts, self._stall_response, action)
 
     def _has_jumped(self, now: float) -> bool:
         """Whether time was lost lately: the run's last sign looks old then, so it has as long again to be heard. Once for each
         sign: on a machine that is late at every look, or whose clock is set every minute, a stall is seen all the same."""
         lost_s = now - self._looked_at - self._every_s
         self._looked_at = now
-        if lost_s > CLOCK_JUMP_S and self._excused != self._sign:
+        if lost_s > LOST_S and self._excused != self._sign:
             self._excused = self._sign
             self._silence_counts_from = time.monotonic() + self._stall_s
             text = f"{lost_s:.0f} s are missing here: the clock was set, or the machine slept; the run's silence counts anew"

@@ -11,7 +11,7 @@ from typing import Any
 from eagle3.core.spec import RunSpec
 from eagle3.core.wording import bytes_label
 from eagle3.journal import Journal
-from eagle3.runner import rundir
+from eagle3.runner import events, rundir
 
 
 class StageError(RuntimeError):
@@ -65,8 +65,16 @@ class StageContext:
         """Raise StageError where ``more_bytes`` would take the free space below the spec's floor."""
         free_bytes = shutil.disk_usage(self.run_dir).free
         if free_bytes - more_bytes < self.spec.disk_floor_bytes:
-            raise StageError(
+            raise self.disk_stop(
                 f"The disk of {self.run_dir} has {bytes_label(free_bytes)} free; this step needs {bytes_label(more_bytes)} "
-                f"and the run keeps {bytes_label(self.spec.disk_floor_bytes)} free (disk_floor_bytes). "
-                "Free some space, then resume the run."
+                f"and the run keeps {bytes_label(self.spec.disk_floor_bytes)} free (disk_floor_bytes).",
+                free_bytes,
+                more_bytes,
             )
+
+    def disk_stop(self, found: str, free_bytes: int, more_bytes: int) -> StageError:
+        """Tell of the guard of the disk's floor, which ends the stage by the error that is returned."""
+        action = "Free some space, then resume the run."
+        record = events.guard_record("disk", free_bytes, self.spec.disk_floor_bytes, {"needed_bytes": more_bytes}, "stop", action)
+        self.journal.event("guard-disk", f"{found} {action}", level="error", guard=record)
+        return StageError(f"{found} {action}")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from eagle3.core.guards import Finding
 from eagle3.runner import control
+from eagle3.runner.events import guard_record
 from eagle3.stages.context import StageContext, StageError
 
 
@@ -38,10 +40,8 @@ def act(ctx: StageContext, findings: Iterable[Finding], save: Callable[[], None]
             f"guard-{finding.kind}",
             finding.text,
             level="error" if finding.response == "stop" else "warn",
-            guard={
-                "value": finding.value, "threshold": finding.threshold, "counts": finding.counts, "response": finding.response,
-            },
-        )  # fmt: skip
+            guard=_record(finding),
+        )
         told.setdefault(finding.response, finding.text)
         if finding.response == "pause":
             worst = f"the guard {finding.kind}"
@@ -52,3 +52,7 @@ def act(ctx: StageContext, findings: Iterable[Finding], save: Callable[[], None]
         save()
         control.hold(ctx.run_dir, ctx.journal.attempt, worst)
     return bool(worst)
+
+
+def _record(finding: Finding) -> dict[str, Any]:
+    return guard_record(finding.kind, finding.value, finding.threshold, finding.counts, finding.response, finding.action)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from eagle3.core.backing_off import BackOff, Change
 from eagle3.engines.completions import Completions, RequestFailed, run_bounded
 from eagle3.engines.slots import Slots
 from eagle3.rows import Row
+from eagle3.runner.handed import Handed, NotItsFile
 from eagle3.stages import guarding
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
@@ -52,6 +52,7 @@ class ExtractionServer(Protocol):
     base_url: str
     model: str
     log_path: Path
+    handed: Handed | None
 
     def check_alive(self) -> None:
         """Raise StageError where it has ended or answers nothing any more."""
@@ -182,17 +183,18 @@ class Landing:
         async with self._slots.one():
             began = self._clock()
             try:
-                raw = await request(client, self._server.model, sample, limit_s(self._ctx, tokens))
+                raw = await request(client, self._server, sample, limit_s(self._ctx, tokens))
             except RequestFailed as error:
                 if not error.unreachable:
                     self._seen(self._clock() - began, tokens)
                 raise
             self._seen(self._clock() - began, tokens)
+        handed = handed_by(self._server)
         try:
-            await written(raw, limit_s=max(_LOCK_PATIENCE_S, limit_s(self._ctx, tokens)))
+            await written(handed, raw, limit_s=max(_LOCK_PATIENCE_S, limit_s(self._ctx, tokens)))
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._store.adopt, raw, sample)
         finally:
-            discard(raw)
+            handed.remove(raw)
 
     def _seen(self, seconds: float, tokens: int) -> None:
         change = self._own.take(seconds, tokens) if self._own is not None else None
@@ -271,9 +273,10 @@ def limit_s(ctx: StageContext, tokens: int) -> float:
     return ctx.spec.extract.request_timeout_s + tokens / ctx.spec.extract.slowest_tok_s
 
 
-async def request(client: Completions, model: str, sample: Row, limit_s: float) -> Path:
-    """The file that the server names for a sample's states. Raises RequestFailed, StageError where no sample would get one."""
-    body = {"model": model, "prompt": sample["input_ids"], "max_tokens": 1, "temperature": 0, "return_token_ids": True}
+async def request(client: Completions, server: ExtractionServer, sample: Row, limit_s: float) -> Path:
+    """The file that the server names for a sample's states. Raises RequestFailed, StageError where no sample would get one, or
+    where the file is none that this server may hand over."""
+    body = {"model": server.model, "prompt": sample["input_ids"], "max_tokens": 1, "temperature": 0, "return_token_ids": True}
     reply = await client.post("/v1/completions", body, timeout_s=limit_s)
     handle = (reply.get("kv_transfer_params") or {}).get("hidden_states_path")
     if not handle:
@@ -281,23 +284,30 @@ async def request(client: Completions, model: str, sample: Row, limit_s: float) 
             "The server answers but names no file of hidden states, so it is not in extraction mode; "
             "look in its log for the connector."
         )
-    return Path(handle)
+    try:
+        return handed_by(server).named(handle)
+    except NotItsFile as error:
+        raise StageError(str(error)) from error
 
 
-async def written(raw: Path, *, limit_s: float = _LOCK_PATIENCE_S) -> None:
-    """Wait until the server has written the file: it holds the lock file beside it until then. Raises StateError."""
+def handed_by(server: ExtractionServer) -> Handed:
+    """What the server may hand over."""
+    assert server.handed is not None, "a server in extraction mode says where its files lie"
+    return server.handed
+
+
+async def written(handed: Handed, raw: Path, *, limit_s: float = _LOCK_PATIENCE_S) -> None:
+    """Wait until the server has written the file. Raises StateError where it does not, StageError where what lies there is no
+    file of its own."""
     deadline, pause_s = time.monotonic() + limit_s, _LOOK_FIRST_S
-    while not _is_written(raw):
-        if time.monotonic() > deadline:
-            raise StateError(f"the server has not written {raw.name} within {limit_s:.0f} s")
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LOOK_MOST_S)
-
-
-def discard(raw: Path) -> None:
-    """Delete a file that the server left, and its lock."""
-    raw.unlink(missing_ok=True)
-    _lock_of(raw).unlink(missing_ok=True)
+    try:
+        while not handed.there(raw):
+            if time.monotonic() > deadline:
+                raise StateError(f"the server has not written {raw.name} within {limit_s:.0f} s")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LOOK_MOST_S)
+    except NotItsFile as error:
+        raise StageError(str(error)) from error
 
 
 def _words(change: Change) -> str:
@@ -308,18 +318,3 @@ def _words(change: Change) -> str:
         f"{change.p95_s / change.median_s:.1f} times the first ones' median; {change.after} requests in flight instead of "
         f"{change.before}."
     )
-
-
-def _is_written(raw: Path) -> bool:
-    try:
-        with _lock_of(raw).open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return raw.exists()
-    except FileNotFoundError:
-        return raw.exists()
-    except BlockingIOError:
-        return False
-
-
-def _lock_of(raw: Path) -> Path:
-    return raw.with_name(f"{raw.name}.lock")

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from eagle3.core.wording import bytes_label, duration_label
-from eagle3.stages.context import StageContext, StageError
+from eagle3.runner.events import guard_record
+from eagle3.stages.context import StageContext
 
 if TYPE_CHECKING:
     from eagle3.stages.hold import Hold
@@ -69,25 +70,19 @@ class DiskRoom:
             f"keeps {bytes_label(floor)} free (disk_floor_bytes)"
         )
         if not limit_s:
-            raise StageError(f"{state[0].upper()}{state[1:]}. Free some space, then resume the run.")
+            raise ctx.disk_stop(f"{state[0].upper()}{state[1:]}.", free, need)
         if self._since is None:
             self._since, self._told = now, now - _TELL_EVERY_S
             goes_on = need + floor + int(SLACK * floor)
-            ctx.journal.event(
-                "guard-disk",
-                f"Paused: {state}. It goes on by itself at {bytes_label(goes_on)} free and gives up after "
-                f"{duration_label(limit_s)} (guards.disk_wait_s); `eagle3 prune --all` shows what could be freed.",
-                level="warn",
-                guard={
-                    "value": free, "threshold": floor, "counts": {"needed_bytes": need, "goes_on_bytes": goes_on},
-                    "response": "pause",
-                },
-            )  # fmt: skip
-        if now - self._since > limit_s:
-            raise StageError(
-                f"There was no space for {duration_label(limit_s)} (guards.disk_wait_s): {state}. "
-                "Free some space, then resume the run."
+            action = (
+                f"It goes on by itself at {bytes_label(goes_on)} free and gives up after {duration_label(limit_s)} "
+                "(guards.disk_wait_s); `eagle3 prune --all` shows what could be freed."
             )
+            counts = {"needed_bytes": need, "goes_on_bytes": goes_on}
+            record = guard_record("disk", free, floor, counts, "pause", action)
+            ctx.journal.event("guard-disk", f"Paused: {state}. {action}", level="warn", guard=record)
+        if now - self._since > limit_s:
+            raise ctx.disk_stop(f"There was no space for {duration_label(limit_s)} (guards.disk_wait_s): {state}.", free, need)
         if now - self._told >= _TELL_EVERY_S:
             self._told = now
             reason = f"Paused for want of space: {bytes_label(free)} free of {bytes_label(need + floor)} needed."

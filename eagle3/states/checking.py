@@ -34,11 +34,11 @@ class MixedUp(StateError):
         self.other = other
 
 
-def read_states(file: Path, most_bytes: int) -> bytes:
+def read_states(file: Path, most_bytes: int, *, links: bool = False) -> bytes:
     """The bytes of a state file that others have written. Raises StateError where it cannot be read, is no file (a pipe would be
-    waited at for ever) or is larger than these states can be (it would fill the memory)."""
+    waited at for ever), is a link where ``links`` is false, or is larger than these states can be (it would fill the memory)."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
         try:
             about = os.fstat(descriptor)
             if not stat.S_ISREG(about.st_mode):

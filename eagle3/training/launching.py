@@ -20,7 +20,7 @@ from typing import Any
 
 import eagle3
 from eagle3.core.serving import device_environment
-from eagle3.runner import rundir
+from eagle3.runner import redact, rundir
 from eagle3.stages.context import StageContext, StageError, Stopped
 
 POLL_S = 0.2
@@ -91,7 +91,7 @@ def _environment(ctx: StageContext, ranks: int) -> dict[str, str]:
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // ranks))),
     }
-    return {**os.environ, **own, **device_environment(ctx.spec, "train")}
+    return {**redact.without_secrets(os.environ), **own, **device_environment(ctx.spec, "train")}
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -203,9 +203,7 @@ class Session:
     def _look(self, row: StepRow) -> list[guards.Finding]:
         """What of the step goes wrong quietly."""
         used, total = self._memory()
-        seen = guards.StepSeen(
-            row.step, row.loss, row.grad_norm, row.acc_pos[0], row.tokens, time.time(), time.monotonic(), used, total
-        )
+        seen = guards.StepSeen(row.step, row.loss, row.grad_norm, row.acc_pos[0], row.tokens, used, total)
         return self.guards.take(seen)
 
     def _memory(self) -> tuple[int | None, int | None]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +54,26 @@ def test_a_dead_engine_behind_status_500_is_told_with_its_words(tmp_path: Path) 
 
 
 def test_what_an_extraction_server_leaves_for_the_probe_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    states, other = tmp_path / "states.safetensors", tmp_path / "precious.txt"
-    for path in (states, Path(f"{states}.lock"), other):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    states, text, elsewhere = raw / "states.safetensors", raw / "precious.txt", tmp_path / "precious.safetensors"
+    for path in (states, Path(f"{states}.lock"), text, elsewhere):
         path.write_bytes(b"x")
+    where = {"kv_connector": "HiddenStates", "kv_connector_extra_config": {"shared_storage_path": str(raw)}}
+    told = ["--kv_transfer_config", json.dumps(where)]
+    asleep = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()", *told])
     server = Pretender()
-    with server.serving() as url:
-        found = {"url": url, "pid": os.getpid(), "run_id": "", "health": "ok", "models": ["target"]}
-        for handle in (str(states), str(other)):
-            server.extra = {"kv_transfer_params": {"hidden_states_path": handle}}
-            assert generate._one(dict(found), 5.0, 1, 0.0)["status"] == "answered"
-    assert tree(tmp_path) == ["precious.txt"]
+    try:
+        with server.serving() as url:
+            for pid, handle in ((os.getpid(), states), (asleep.pid, states), (asleep.pid, text), (asleep.pid, elsewhere)):
+                found = {"url": url, "pid": pid, "run_id": "", "health": "ok", "models": ["target"]}
+                server.extra = {"kv_transfer_params": {"hidden_states_path": str(handle)}}
+                assert generate._one(dict(found), 5.0, 1, 0.0)["status"] == "answered"
+                assert states.exists() == (pid == os.getpid()), "only what its command line says is its folder"
+    finally:
+        asleep.kill()
+        asleep.wait()
+    assert tree(tmp_path) == ["precious.safetensors", "raw", "raw/precious.txt"]
 
 
 def test_no_server_is_no_failure(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from eagle3.runner.launch import launch
 from eagle3.runner.watch import settle
 from tests.runner.receiver import Receiver
 from tests.runner.support import kill_supervisor, shell, started, state_is, wait_end, wait_for
+from tests.support.guards import the_guard
 
 
 @pytest.fixture
@@ -175,7 +176,9 @@ def test_a_guard_and_a_low_disk_are_told_while_the_run_goes_on(workspace: Path, 
     wait_for(lambda: len(receiver.bodies) >= 2)
     found = {alert["kind"]: alert for alert in receiver.bodies}
     assert found["guard"]["text"] == "the loss is not finite" and found["guard"]["level"] == "warn"
-    assert "disk is low" in found["disk_low"]["text"] and len(events(run_dir, "disk_low")) == 1
+    assert "disk is low" in found["disk_low"]["text"] and len(events(run_dir, "guard-disk")) == 1
+    low = the_guard(events(run_dir, "guard-disk"), "disk")
+    assert low["guard"]["threshold"] == 1.25 * (1 << 60) and low["guard"]["counts"] == {"floor_bytes": 1 << 60}
     assert state_is(run_dir, "running")()
 
 

@@ -200,6 +200,57 @@ def test_the_command_line_takes_a_secret_by_its_name_only(workspace: Path) -> No
     assert holders(SECRET, "environ") == {started(run_dir)["pid"]} and files_with(SECRET, workspace) == []
 
 
+SERVING_WORKER = """#!{python}
+import signal, sys; sys.path.insert(0, {root!r})
+from pathlib import Path
+from eagle3.engines.vllm_server import VllmServer
+from tests.stages.runs import context
+ctx = context(Path(sys.argv[-1]) / "work", server__start_timeout_s=60, server__env={{"HF_HOME": "/models"}})
+ctx.server_python = {server!r}
+with VllmServer(ctx, "plain"):
+    Path("ready").touch()
+    signal.pause()
+"""
+SERVER = """#!{python}
+import signal, sys; sys.path.insert(0, {root!r})
+from tests.stages.fake_vllm import FakeVllm
+with FakeVllm(port=int(sys.argv[sys.argv.index("--port") + 1])):
+    signal.pause()
+"""
+
+
+def test_what_the_shell_has_exported_and_nobody_named_reaches_neither_supervisor_nor_worker_nor_server(
+    workspace: Path, tmp_path: Path
+) -> None:
+    root, programs = str(Path(__file__).parents[2]), {"worker": SERVING_WORKER, "server": SERVER}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text.format(python=sys.executable, root=root, server=str(tmp_path / "server")))
+        (tmp_path / name).chmod(0o755)
+    unnamed = {
+        "OTHER_TOKEN": f"{SECRET}-2", "VAULT_KEY": f"{SECRET}-3", "PGPASSWORD": f"{SECRET}-4",
+        "ORDINARY": f"hf_{os.getpid()}abcdefghijklmnop", "SSH_AUTH_SOCK": f"/agent-{os.getpid()}",
+    }  # fmt: skip
+    plain = {"NCCL_ALGO": "Ring", "https_proxy": "http://me:pass@proxy:3128", "TOKENIZERS_PARALLELISM": "false"}
+    command = [sys.executable, "-m", "eagle3", "run", "--workspace", str(workspace), "--run-id", "r", "--detach"]
+    command += ["--secret", "HF_TOKEN", "--set", f"worker_python={tmp_path / 'worker'}"]
+    env = {**os.environ, "HF_TOKEN": f"{SECRET}-1", **unnamed, **plain}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    run_dir = workspace / "runs/r"
+    wait_for((run_dir / "ready").exists)
+    supervisor, worker = started(run_dir)["supervisor"]["pid"], started(run_dir)["pid"]
+    server = rundir.read_object(run_dir / "work/servers/plain.json")["pid"]
+    seen = {pid: proctable.environment(pid) for pid in (supervisor, worker, server)}
+    assert {pid: [name for name in (*unnamed, "HF_TOKEN") if name in had] for pid, had in seen.items()} == {
+        supervisor: [], worker: ["HF_TOKEN"], server: [],
+    }  # fmt: skip
+    for value in unnamed.values():
+        assert holders(value, "environ") == set()
+    assert holders(f"{SECRET}-1", "environ") == {worker}, "and the server, which needs none, has not even what was named"
+    assert all(plain.items() <= had.items() for had in seen.values()), "what the work needs is inherited as ever"
+    assert seen[server]["HF_HOME"] == "/models" and "EAGLE3_SECRETS" not in seen[server]
+
+
 def test_the_worker_says_no_secret_in_its_events(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from eagle3.runner.heartbeat import Heartbeat
 from eagle3.runner.launch import launch
 from eagle3.runner.watch import Watch
 from tests.runner.support import ROOT, Channel, kill_supervisor, shell, started, state_is, wait_end, wait_for
+from tests.support.guards import the_guard
 
 RANK = """
 import time
@@ -64,9 +65,12 @@ def log_of(run_dir: Path) -> str:
     return (run_dir / "attempts/1/run.log").read_text()
 
 
+def every_event(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
+
+
 def events(run_dir: Path, kind: str) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
-    return [row for row in rows if row["kind"] == kind]
+    return [row for row in every_event(run_dir) if row["kind"] == kind]
 
 
 def test_a_console_can_ask_for_the_stacks(running: Path, channel: Channel) -> None:
@@ -95,7 +99,8 @@ def test_a_stall_leaves_the_stacks_and_names_the_slowest_rank_once(workspace: Pa
     record = started(run_dir)
     rundir.write_json(run_dir / "attempts/1/started.json", {**record, "t": time.time() - 3600})
     wait_for(lambda: events(run_dir, "stack_dump"))
-    [stalled] = events(run_dir, "stalled")
+    stalled = the_guard(every_event(run_dir), "stall")
+    assert stalled["guard"]["value"] > stalled["guard"]["threshold"] == 300 and stalled["guard"]["response"] == "warn"
     assert "nothing heard for" in stalled["text"] and "slowest is rank 1: step 118 of the others' 120" in stalled["text"]
     wait_for(lambda: told.exists() and told.read_text().endswith("\n"))
     alert = json.loads(told.read_text())
@@ -114,9 +119,10 @@ def test_a_silent_run_is_stopped_after_its_stacks_were_taken_where_the_spec_says
     wait_for(lambda: (run_dir / "attempts/1/exit.json").exists())
     assert rundir.read_object(run_dir / "attempts/1/exit.json")["by"] == "the guard stall"
     kinds = [json.loads(line)["kind"] for line in (run_dir / "events.jsonl").read_text().splitlines()]
-    assert kinds.index("stalled") < kinds.index("stack_dump") < kinds.index("guard-stall") < kinds.index("attempt_ended")
+    assert kinds.index("guard-stall") < kinds.index("stack_dump") < kinds.index("stop") < kinds.index("attempt_ended")
     assert "in waits_for_the_others" in log_of(run_dir), "its threads were asked before it ended"
-    [stalled] = events(run_dir, "stalled")
+    stalled = the_guard(every_event(run_dir), "stall")
+    assert stalled["guard"]["threshold"] == 90.0 and stalled["guard"]["response"] == "stop"
     assert "which is beyond 90 s" in stalled["text"], "the threshold is told"
     wait_for(state_is(run_dir, "stopped"))
 
@@ -149,14 +155,14 @@ def test_a_clock_that_jumps_or_a_machine_that_slept_is_no_stall_until_the_run_is
     watched.look(wall_s=7200.0)
     assert watched.told == ["clock"], "its last sign looks two hours old"
     watched.look(wall_s=91.0, steady_s=91.0)
-    assert watched.told == ["clock", "stalled"]
+    assert watched.told == ["clock", "guard-stall"]
 
 
 def test_a_stall_is_seen_though_every_look_comes_late(running: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(running, monkeypatch)
     for _ in range(12):
         watched.look(wall_s=50.0, steady_s=50.0)
-    assert watched.told == ["clock", "stalled"]
+    assert watched.told == ["clock", "guard-stall"]
 
 
 def test_a_stall_is_seen_though_the_clock_was_set_back(running: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +176,7 @@ def test_a_stall_is_seen_though_the_clock_was_set_back(running: Path, monkeypatc
     assert watched.told == [], "it has been heard"
     for _ in range(3):
         watched.look(wall_s=30.0, steady_s=30.0)
-    assert watched.told == ["stalled"]
+    assert watched.told == ["guard-stall"]
 
 
 def test_a_silence_that_the_spec_does_not_mind_is_no_event(workspace: Path) -> None:
@@ -178,7 +184,7 @@ def test_a_silence_that_the_spec_does_not_mind_is_no_event(workspace: Path) -> N
     wait_for(state_is(run_dir, "stalled"))
     beats = (run_dir / "attempts/1/heartbeat.json").stat().st_mtime_ns
     wait_for(lambda: (run_dir / "attempts/1/heartbeat.json").stat().st_mtime_ns > beats + 500_000_000)
-    assert events(run_dir, "stalled") == []
+    assert events(run_dir, "guard-stall") == []
 
 
 def test_stacks_can_be_had_without_a_supervisor(running: Path) -> None:

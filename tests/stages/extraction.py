@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from eagle3.rows import Row, read_rows, write_rows
+from eagle3.runner.handed import Handed
 from eagle3.stages import extract
 from eagle3.stages.context import StageContext
 from eagle3.stages.landing import Landing
@@ -78,6 +79,7 @@ def run(
     quarantine.clear()
     with FakeVllm(Extractor(store.raw, answer)) as server:
         server.shared_limit = shared_limit
+        server.handed = Handed(store.raw, "The extract server")
         missing = [row for row in samples if row["index"] not in done]
         asyncio.run(Landing(ctx, server, store, done, quarantine, **how).all(missing))
     store.seal(done)

@@ -21,6 +21,7 @@ import httpx
 
 from eagle3.core.acceptance import ACCEPTED, DRAFT_TOKENS, DRAFTS, PER_POSITION
 from eagle3.engines.prometheus import parse_counters
+from eagle3.runner.handed import Handed
 from eagle3.stages.context import StageError
 
 DRAFTS_A_REQUEST, ACCEPTED_A_REQUEST = 10, (4, 2, 1)
@@ -70,6 +71,7 @@ class FakeVllm:
         self.pid = os.getpid()
         self.log_path = Path("logs/server-draft.log")
         self.base_url = ""
+        self.handed: Handed | None = None
         self._port = port
         self._tells_each = tells_each
         self.requests: list[dict[str, Any]] = []

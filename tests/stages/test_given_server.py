@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from safetensors.torch import save_file
 from eagle3.engines.asking_given import layer_ids
 from eagle3.engines.choice import answering_server, extraction_server
 from eagle3.engines.completions import Completions, RequestFailed
-from eagle3.rows import read_rows
-from eagle3.stages import regenerate
+from eagle3.rows import read_rows, write_rows
+from eagle3.stages import extract, regenerate
 from eagle3.stages.context import StageContext, StageError
+from tests.stages.extraction import sample
 from tests.stages.fake_vllm import FakeVllm, Reply
 from tests.stages.runs import context, rows
 from tests.stages.test_regenerate import answer
+from tests.support.guards import of_guard
 from tests.support.waiting import until
 
 LAYERS = [2, 15, 27, 30]
@@ -36,10 +39,13 @@ def with_url(run_dir: Path, server: FakeVllm, **more: Any) -> StageContext:
     return context(run_dir, server__url=server.base_url, **more)
 
 
-def extracting(folder: Path, *, layers: int = 4, cached: bool = False) -> Any:
-    """What a server in extraction mode does with each request; ``cached``: with its prefix cache on."""
+def extracting(folder: Path, *, layers: int = 4, cached: bool = False, named: str = "", named_from: int = 1) -> Any:
+    """What a server in extraction mode does with each request; ``cached``: with its prefix cache on; ``named``: from the answer
+    ``named_from`` on it names this file instead of its own."""
 
     def script(number: int, body: Mapping[str, Any]) -> Reply:
+        if named and number >= named_from:
+            return Reply(body=json.dumps({"kv_transfer_params": {"hidden_states_path": named}}).encode())
         ids = body["prompt"][16 * (number > 1) * cached :]
         path = folder / f"{number}.safetensors"
         save_file({"hidden_states": torch.randn(len(ids), layers, 576), "token_ids": torch.tensor(ids)}, path)
@@ -93,16 +99,21 @@ def test_one_too_old_for_token_ids_is_named_with_its_version(tmp_path: Path) -> 
         assert "(version 9.9.9) gives no token ids with its answers" in refusal(with_url(tmp_path, server))
 
 
-def test_one_in_extraction_mode_must_not_answer_and_its_file_is_removed(tmp_path: Path) -> None:
+def test_one_in_extraction_mode_must_not_answer_and_its_file_is_removed(tmp_path: Path, process: Any) -> None:
+    said = refusal(context(tmp_path / "run", server__url=process(LAYERS)))
+    assert said.endswith("answers with wrong tokens; give it as server.extract_url, and a plain one as server.url.")
+    assert not list((tmp_path / "raw").iterdir())
+
+
+def test_a_file_that_one_in_extraction_mode_cannot_be_known_to_have_written_is_left(tmp_path: Path) -> None:
     raw = tmp_path / "raw.safetensors"
-
-    def script(number: int, body: Mapping[str, Any]) -> Reply:
-        raw.touch()
-        return Reply(body=json.dumps({"kv_transfer_params": {"hidden_states_path": str(raw)}}).encode())
-
-    with FakeVllm(script) as server:
-        assert "is in extraction mode, and such a server answers with wrong tokens" in refusal(with_url(tmp_path / "run", server))
-    assert not raw.exists()
+    raw.touch()
+    with FakeVllm(extracting(tmp_path, named=str(raw))) as server:
+        said = refusal(with_url(tmp_path / "run", server))
+    assert "such a server answers with wrong tokens" in said and said.endswith(
+        f"The file that it named, '{raw}', was left alone."
+    )
+    assert raw.exists()
 
 
 def test_where_nothing_answers_the_address_and_the_field_are_named(tmp_path: Path) -> None:
@@ -124,47 +135,46 @@ def test_one_that_generates_cannot_extract_and_says_so(tmp_path: Path) -> None:
             {"cached": True},
             "token ids are not the 48 asked for; start it with the layer ids [2, 15, 27, 30] and --no-enable",
         ),
-        ({}, "of which layers cannot be seen"),
     ],
-    ids=["too few layers", "a prefix cache", "a process that cannot be seen"],
+    ids=["too few layers", "a prefix cache"],
 )
-def test_states_that_would_be_wrong_are_refused_before_the_first_sample(tmp_path: Path, wrong: Any, said: str) -> None:
-    with FakeVllm(extracting(tmp_path, **wrong)) as server:
-        assert said in refusal(context(tmp_path / "run", server__extract_url=server.base_url), tmp_path)
-    assert not list(tmp_path.glob("*.safetensors")), "what was asked for a look is removed"
+def test_states_that_would_be_wrong_are_refused_before_the_first_sample(
+    tmp_path: Path, process: Any, wrong: Any, said: str
+) -> None:
+    assert said in refusal(context(tmp_path / "run", server__extract_url=process(LAYERS, **wrong)), tmp_path)
+    assert not list((tmp_path / "raw").iterdir()), "what was asked for a look is removed"
+
+
+def test_one_whose_process_cannot_be_seen_is_refused_and_its_file_is_left(tmp_path: Path) -> None:
+    with FakeVllm(extracting(tmp_path)) as server:
+        assert "of which layers cannot be seen" in refusal(
+            context(tmp_path / "run", server__extract_url=server.base_url), tmp_path
+        )
+    assert [file.name for file in tmp_path.glob("*.safetensors")] == ["1.safetensors"], "nobody can tell whose it is"
 
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Any]:
-    """Starts a process that looks like a vLLM with the layers given, and gives its address."""
-    started: list[subprocess.Popen[str]] = []
+    """Starts a process that looks like a vLLM with the layers given, and gives its address; this process answers there."""
+    with ExitStack() as ending:
 
-    def start(layers: list[int]) -> str:
-        (tmp_path / "raw").mkdir()
-        server = tmp_path / "vllm_server.py"
-        server.write_text(
-            f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-            "import signal\nfrom pathlib import Path\nfrom tests.stages.fake_vllm import FakeVllm\n"
-            "from tests.stages.test_given_server import extracting\n"
-            f"with FakeVllm(extracting(Path({str(tmp_path / 'raw')!r})), port=int(sys.argv[2])):\n"
-            "    print('up', flush=True)\n    signal.pause()\n"
-        )
-        from eagle3.engines.ports import claim_port
+        def start(ids: list[int], *, says_where: bool = True, **more: Any) -> str:
+            """``says_where``: its command line names the folder of its states. ``more`` goes to ``extracting``."""
+            (tmp_path / "raw").mkdir()
+            states = extracting(tmp_path / "raw", **more)
+            fake = ending.enter_context(FakeVllm(lambda number, body: states(number, {"prompt": [1, 2, 3], **body})))
+            about = {"draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": ids}}}
+            told = ["vllm", "--port", fake.base_url.rpartition(":")[2], "--speculative_config", json.dumps(about)]
+            if says_where:
+                extra = {"shared_storage_path": str(tmp_path / "raw")}
+                where = {"kv_connector": "ExampleHiddenStatesConnector", "kv_connector_extra_config": extra}
+                told += ["--kv-transfer-config", json.dumps(where)]
+            looks = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()", *told])
+            ending.callback(looks.wait)
+            ending.callback(looks.kill)
+            return fake.base_url
 
-        port, claim = claim_port(0)
-        claim.close()
-        about = {"draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": layers}}}
-        command = [sys.executable, str(server), "--port", str(port), "--speculative_config", json.dumps(about)]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        assert started[0].stdout is not None and started[0].stdout.readline() == "up\n"
-        return f"http://127.0.0.1:{port}"
-
-    yield start
-    for one in started:
-        one.kill()
-        one.wait()
-        assert one.stdout is not None
-        one.stdout.close()
+        yield start
 
 
 def test_one_in_extraction_mode_with_the_right_layers_is_taken(tmp_path: Path, process: Any) -> None:
@@ -172,6 +182,37 @@ def test_one_in_extraction_mode_with_the_right_layers_is_taken(tmp_path: Path, p
     with extraction_server(ctx, tmp_path) as server:
         assert server.pid > 0
     assert not list((tmp_path / "raw").iterdir())
+
+
+def test_one_that_does_not_say_where_it_writes_is_refused(tmp_path: Path, process: Any) -> None:
+    said = refusal(context(tmp_path / "run", server__extract_url=process(LAYERS, says_where=False)), tmp_path)
+    assert "into which folder its command line does not say" in said and "shared_storage_path in --kv-transfer-config" in said
+
+
+def test_one_that_names_a_file_of_somebody_else_is_refused_before_the_first_sample_and_the_file_stays(
+    tmp_path: Path, process: Any
+) -> None:
+    precious = tmp_path / "precious.safetensors"
+    precious.write_bytes(b"weights")
+    url = process(LAYERS, named=str(precious))
+    said = refusal(context(tmp_path / "run", server__extract_url=url), tmp_path)
+    assert said.startswith(
+        f"The vLLM at {url} (version 9.9.9) names '{precious}' as the file of a sample's states, which is not in "
+    )
+    assert str(tmp_path / "raw") in said and said.endswith("so that the run starts its own.")
+    assert precious.read_bytes() == b"weights"
+
+
+def test_one_that_turns_hostile_in_the_middle_ends_the_stage_and_takes_nothing_with_it(tmp_path: Path, process: Any) -> None:
+    precious = tmp_path / "precious.safetensors"
+    precious.write_bytes(b"weights")
+    url = process(LAYERS, named=str(precious), named_from=6)
+    ctx = context(tmp_path / "run", server__extract_url=url, extract__concurrency=1)
+    write_rows(ctx.path("data", "samples.jsonl"), [sample(index) for index in range(4)])
+    with pytest.raises(StageError, match=rf"names '{precious}' as the file of a sample's states.*neither read nor removed"):
+        extract.run(ctx)
+    assert precious.read_bytes() == b"weights" and not list((tmp_path / "raw").iterdir())
+    assert len(rows(ctx.run_dir, "states/manifest.jsonl")) >= 2, "what landed before stays"
 
 
 def test_other_layers_are_named(tmp_path: Path, process: Any) -> None:
@@ -231,9 +272,13 @@ async def test_when_it_goes_away_the_run_waits_for_it_and_then_says_that_it_is_n
         given.check_alive()
 
     await until(lambda: given._watch.dead != "", "the watch to notice")  # type: ignore[attr-defined]
-    with pytest.raises(StageError, match=r"answers nothing any more.*It is not the run's own.*start it, then resume the run"):
+    with pytest.raises(
+        StageError, match=r"answers nothing any more.*It is not the run's own.*start it\. Mend the cause, then resume"
+    ):
         given.surviving(work)
     assert len(calls) == 1
+    told = of_guard(rows(tmp_path, "events.jsonl"), "server")
+    assert [event["guard"]["response"] for event in told] == ["warn", "stop"]
 
 
 async def test_a_body_without_an_end_is_cut_off_and_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.stages.runs import context, rows
 
 
 def finding(response: str, kind: str = "memory") -> Finding:
-    return Finding(kind, f"{kind} tripped; do this.", 0.2, 0.1, {"step": 7.0}, response)  # type: ignore[arg-type]
+    return Finding(kind, f"{kind} tripped;", "do this.", 0.2, 0.1, {"step": 7.0}, response)  # type: ignore[arg-type]
 
 
 def test_a_warning_is_an_event_with_its_numbers_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -22,7 +22,8 @@ def test_a_warning_is_an_event_with_its_numbers_and_the_run_goes_on(tmp_path: Pa
     assert guarding.act(ctx, [finding("warn")]) is False
     (event,) = rows(tmp_path, "events.jsonl")
     assert (event["kind"], event["level"], event["text"]) == ("guard-memory", "warn", "memory tripped; do this.")
-    assert event["guard"] == {"value": 0.2, "threshold": 0.1, "counts": {"step": 7.0}, "response": "warn"}
+    numbers = {"value": 0.2, "threshold": 0.1, "counts": {"step": 7.0}}
+    assert event["guard"] == {"name": "memory", **numbers, "response": "warn", "action": "do this."}
     assert not (tmp_path / "control.json").exists()
 
 

@@ -26,6 +26,8 @@ from eagle3.training.samples import read_samples
 from tests.stages.extraction import Answer, made, nan, run, sample, states
 from tests.stages.fake_vllm import FakeVllm, Reply
 from tests.stages.runs import context, rows
+from tests.stages.tiny_models import tiny_llama
+from tests.support.guards import of_guard, the_guard
 from tests.support.tmpfs import on_tmpfs
 
 
@@ -102,7 +104,7 @@ def test_too_many_put_aside_stop_the_stage_as_soon_as_enough_were_asked_for(tmp_
     ctx = made(tmp_path, 60, guards__quarantined_at_least=10, extract__concurrency=1, extract__tries=1)
     with pytest.raises(StageError, match=r"2 of 10 samples have no usable states \(sample 0 .*mend it, then resume the run"):
         run(ctx, lambda before, ids: nan(ids) if ids[0] in (10, 11) else None)
-    (guard,) = events(ctx, "guard-quarantined")
+    guard = the_guard(rows(tmp_path, "events.jsonl"), "quarantined")
     assert guard["guard"]["counts"] == {"samples": 10.0, "quarantined": 2.0} and guard["guard"]["threshold"] == 0.05
     assert len(rows(tmp_path, "states/manifest.jsonl")) == 8, "what has landed stays"
 
@@ -245,7 +247,7 @@ def test_it_waits_at_the_floor_says_so_and_goes_on_when_there_is_room_and_a_litt
     free[0] += 1
     now[0] += 20
     assert room.take(500)
-    (guard,) = events(ctx, "guard-disk")
+    guard = the_guard(rows(tmp_path, "events.jsonl"), "disk")
     assert guard["guard"]["response"] == "pause" and "eagle3 prune" in guard["text"] and "guards.disk_wait_s" in guard["text"]
     assert (hold.seconds, ctx.paused_s) == (31.0, 31.0)
     assert events(ctx, "resumed")[0]["text"].endswith("after 31 s.")
@@ -265,6 +267,9 @@ def test_it_gives_up_after_its_time_and_at_once_where_that_is_none(tmp_path: Pat
     now[0] += 61
     with pytest.raises(StageError, match="There was no space for 1 min"):
         patient.take(1)
+    told = {name: of_guard(rows(tmp_path / name, "events.jsonl"), "disk") for name in ("none", "some")}
+    responses = {name: [event["guard"]["response"] for event in found] for name, found in told.items()}
+    assert responses == {"none": ["stop"], "some": ["pause", "stop"]}
 
 
 def test_a_stop_is_obeyed_while_it_waits_for_space(tmp_path: Path) -> None:
@@ -293,15 +298,37 @@ def test_a_server_that_fails_for_want_of_space_is_waited_for_and_the_sample_not_
     assert [row["kind"] for row in rows(tmp_path, "events.jsonl")] == ["guard-disk", "resumed"]
 
 
-@pytest.mark.timeout(400)
-def test_on_a_real_small_disk_it_waits_frees_nothing_and_goes_on_when_somebody_makes_room(tmp_path: Path) -> None:
-    """The states of six samples of 300 tokens are 16 MiB; of the disk's 24 somebody else holds 16 and gives them back."""
-    place = tmp_path / "disk"
-    command = [sys.executable, "-m", "tests.stages.small_disk", str(place)]
-    done = on_tmpfs(place, "size=24M", command, prepare=f"fallocate -l 16M {place}/other", timeout_s=300)
+def on_a_small_disk(place: Path, *model: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.stages.small_disk", str(place), *model]
+    done = on_tmpfs(place, "size=24M", command, timeout_s=300)
     assert done.returncode == 0, done.stderr.decode()
-    told = json.loads(done.stdout.decode().splitlines()[-1])
-    assert told["kinds"] == ["guard-disk", "resumed"]
-    assert told["manifest"] == list(range(6)) and told["put_aside"] == []
-    assert 0 < told["landed_before"] < 6
-    assert told["least_free_bytes"] >= told["floor_bytes"]
+    told: dict[str, Any] = json.loads(done.stdout.decode().splitlines()[-1])
+    return told
+
+
+def is_as_unbroken(told: dict[str, Any]) -> None:
+    """Space that goes in the middle: a pause at the floor, a stop in it, a resume that meets a full disk; and the same states."""
+    assert told["under_way"] == 2 * told["places"], "twice as many samples are under way as the server has places"
+    stopped, resumed = told["after_stop"], told["after_resume"]
+    assert told["stopped"] and 0 < len(stopped["states"]) < told["samples"]
+    assert stopped["states"] == stopped["manifest"], "no state without its row, no row without its state"
+    assert stopped["half"] == resumed["half"] == []
+    assert told["kinds"] == ["guard-disk", "guard-disk", "resumed"], "once in each attempt, and the second one goes on"
+    assert resumed["states"] == resumed["manifest"] == list(range(told["samples"])) and told["put_aside"] == []
+    assert told["same"], "the same sample ids and hashes as without any of it"
+
+
+@pytest.mark.timeout(400)
+def test_on_a_real_small_disk_it_waits_stops_whole_and_a_resume_through_a_full_disk_ends_as_unbroken(tmp_path: Path) -> None:
+    told = on_a_small_disk(tmp_path / "disk")
+    is_as_unbroken(told)
+    assert told["least_free_bytes"] >= told["floor_bytes"], "what is under way has its room: the floor is never broken"
+    assert told["floor_same"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_same_with_a_real_server_on_a_real_model(tmp_path: Path) -> None:
+    told = on_a_small_disk(tmp_path / "disk", str(tiny_llama(tmp_path / "tiny-llama")))
+    is_as_unbroken(told)
+    assert told["after_stop"]["raw"] == told["after_resume"]["raw"] == 0, "what the server left is gone"

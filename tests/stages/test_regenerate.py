@@ -15,6 +15,7 @@ from eagle3.stages import regenerate
 from eagle3.stages.context import StageContext, StageError, Stopped
 from tests.stages.fake_vllm import FakeVllm, Reply, Script
 from tests.stages.runs import context, rows
+from tests.support.guards import the_guard
 
 END = 1
 
@@ -226,7 +227,7 @@ def test_a_server_that_answers_in_repeated_tokens_ends_the_stage(tmp_path: Path)
         ask(ctx, lambda number, body: answer(body, "!" * 30))
     assert "The server at http://127.0.0.1:" in (tmp_path / "events.jsonl").read_text()
     assert len(ask(ctx).requests) >= 8, "a resume asks for them again"
-    (event,) = [row for row in rows(tmp_path, "events.jsonl") if row["kind"] == "guard-repeated-tokens"]
+    event = the_guard(rows(tmp_path, "events.jsonl"), "repeated-tokens")
     assert event["guard"]["threshold"] == 0.1 and event["guard"]["counts"]["answers"] >= 8
 
 
@@ -235,6 +236,6 @@ def test_samples_that_the_loss_cannot_see_are_a_guards_event(tmp_path: Path) -> 
     ctx = prepared(tmp_path, target__max_model_len=52, evaluate__prompts=4)
     ask(ctx)
     assert finish(ctx)["skipped"] >= 1
-    (event,) = [row for row in rows(tmp_path, "events.jsonl") if row["kind"] == "guard-zero-mask"]
+    event = the_guard(rows(tmp_path, "events.jsonl"), "zero-mask")
     assert event["guard"]["threshold"] == 0.2 and event["guard"]["counts"]["samples"] == 9
     assert "Check the chat template" in event["text"]

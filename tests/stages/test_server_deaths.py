@@ -17,6 +17,7 @@ from eagle3.rows import read_rows, write_rows
 from eagle3.stages import extract, regenerate
 from eagle3.stages.context import StageContext, StageError
 from tests.stages.runs import context, rows
+from tests.support.guards import of_guard, the_guard
 
 PROMPTS = 9
 
@@ -90,10 +91,11 @@ def test_after_a_kill_in_the_middle_every_prompt_has_one_answer_and_only_the_mis
     assert len(kept) == len({row["key"] for row in kept}) == PROMPTS
     again = len(asked(ctx)) - PROMPTS
     assert 1 <= again <= ctx.spec.regenerate.concurrency, "what was in flight and nothing else"
-    (died,) = events(ctx, "server-died")
+    died = the_guard(rows(ctx.run_dir, "events.jsonl"), "server")
     assert "ended by signal 9 while it was working: RuntimeError: the card fell off the bus." in died["text"]
     assert "the card fell off the bus" in died["detail"]
-    assert died["server"] == {"kind": "plain", "deaths": 1, "restarts": 2, "pause_s": 0.0}
+    assert died["guard"]["counts"] == {"deaths": 1, "restarts": 2, "pause_s": 0.0} and died["server"] == "plain"
+    assert (died["guard"]["value"], died["guard"]["threshold"], died["guard"]["response"]) == (1, 2, "warn")
     assert len(events(ctx, "server")) == 2
 
 
@@ -101,7 +103,8 @@ def test_a_server_that_dies_again_and_again_is_given_up_and_what_was_answered_is
     always = "if number == 2: os._exit(7)"
     with pytest.raises(StageError, match=r"with code 7.*died 3 times within an hour.*server\.restarts is 2.*resume the run"):
         answer_all(served_by(ctx, each=always))
-    assert len(events(ctx, "server-died")) == 2
+    told = of_guard(rows(ctx.run_dir, "events.jsonl"), "server")
+    assert [event["guard"]["response"] for event in told] == ["warn", "warn", "stop"]
     kept = rows(ctx.run_dir, "data/answers.part.jsonl")[1:]
     assert len(kept) == len({row["key"] for row in kept})
     assert not list((ctx.run_dir / "servers").glob("*.json"))
@@ -111,7 +114,40 @@ def test_no_restarts_means_the_first_death_ends_the_stage(tmp_path: Path, ctx: S
     never = context(tmp_path / "run", server__restarts=0)
     with pytest.raises(StageError, match=r"ended with code 7 while it was working"):
         answer_all(served_by(never, each="os._exit(7)"))
-    assert events(never, "server-died") == []
+    told = the_guard(rows(never.run_dir, "events.jsonl"), "server")
+    assert told["guard"]["response"] == "stop" and "is not started again (server.restarts is 0)" in told["text"]
+
+
+def test_where_the_spec_says_stop_the_first_death_ends_the_stage_though_restarts_are_left(
+    tmp_path: Path, ctx: StageContext
+) -> None:
+    strict = context(tmp_path / "run", guards__server="stop")
+    with pytest.raises(StageError, match=r"died once and is not started again \(guards\.server is stop\)"):
+        answer_all(served_by(strict, each="os._exit(7)"))
+    assert the_guard(rows(strict.run_dir, "events.jsonl"), "server")["guard"]["response"] == "stop"
+
+
+def test_where_the_spec_says_pause_the_run_is_held_with_no_server_until_somebody_lets_it_go_on(
+    tmp_path: Path, ctx: StageContext
+) -> None:
+    held = context(tmp_path / "run", guards__server="pause", server__backoff_s=0, regenerate__concurrency=2)
+    alive: list[int] = []
+
+    def let_go_once_held() -> bool:
+        """Asked all the while it works and waits; what it sees is at the time of the hold."""
+        if held.order("pause") and events(held, "paused"):
+            alive.append(len(list((held.run_dir / "servers").glob("*.json"))))
+            (held.run_dir / "control.json").unlink()
+        return False
+
+    held.stop_requested = let_go_once_held
+    answer_all(served_by(held, each=KILLED_ONCE))
+    died = the_guard(rows(held.run_dir, "events.jsonl"), "server")
+    assert died["guard"]["response"] == "pause" and "held until `eagle3 resume` lets it go on" in died["guard"]["action"]
+    assert alive == [0], "no server stood there meanwhile"
+    kinds = [row["kind"] for row in rows(held.run_dir, "events.jsonl")]
+    assert kinds.index("guard-server") < kinds.index("paused") < kinds.index("resumed")
+    assert len(rows(held.run_dir, "data/answers.part.jsonl")) == 1 + PROMPTS
 
 
 def test_a_server_that_lives_and_answers_nothing_is_ended_and_started_again(
@@ -126,7 +162,7 @@ def test_a_server_that_lives_and_answers_nothing_is_ended_and_started_again(
         "    while fake.health != 200: time.sleep(0.05)"
     )
     answer_all(served_by(ctx, each=dead_engine))
-    (died,) = events(ctx, "server-died")
+    died = the_guard(rows(ctx.run_dir, "events.jsonl"), "server")
     assert "lives and answers nothing: its health check failed 3 times in a row (status 503)" in died["text"]
     first = int((ctx.run_dir.parent / "bin" / "ill").read_text())
     with pytest.raises(ProcessLookupError):
@@ -138,7 +174,7 @@ def test_a_stop_during_the_pause_is_honoured(ctx: StageContext, tmp_path: Path) 
     from eagle3.stages.context import Stopped
 
     slow = context(tmp_path / "run", server__backoff_s=600, regenerate__concurrency=2)
-    slow.stop_requested = lambda: bool(events(slow, "server-died"))
+    slow.stop_requested = lambda: bool(events(slow, "guard-server"))
     with pytest.raises(Stopped):
         answer_all(served_by(slow, each="os._exit(7)"))
     assert json.loads((slow.run_dir / "progress.json").read_text())["reason"].endswith("has died and is started again")
@@ -146,12 +182,15 @@ def test_a_stop_during_the_pause_is_honoured(ctx: StageContext, tmp_path: Path) 
 
 EXTRACTING = """#!{python}
 import sys; sys.path.insert(0, {root!r})
-import os, signal
+import json, os, signal
 from pathlib import Path
 from tests.stages.fake_vllm import FakeVllm
 from tests.stages.test_given_server import extracting
 folder = Path({folder!r})
-script = extracting(folder)
+told = json.loads(sys.argv[sys.argv.index("--kv_transfer_config") + 1])["kv_connector_extra_config"]
+raw = Path(told["shared_storage_path"])
+raw.mkdir(exist_ok=True)
+script = extracting(raw)
 def dies_once(number, body):
     with (folder / "asked").open("a") as file:
         file.write(str(body["prompt"][0]) + chr(10))
@@ -180,4 +219,4 @@ def test_a_kill_in_the_middle_of_the_extraction_puts_no_sample_aside_and_doubles
     assert [row["index"] for row in rows(here.run_dir, "states/manifest.jsonl")] == list(range(8))
     again = len(asked(here)) - len(samples)
     assert 1 <= again <= 2, "what was in flight and nothing else"
-    assert len(events(here, "server-died")) == 1
+    assert the_guard(rows(here.run_dir, "events.jsonl"), "server")["server"] == "extract"

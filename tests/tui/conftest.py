@@ -11,6 +11,7 @@ import pytest
 from tests.tui.support.container import FakeContainer
 from tests.tui.support.folders import NOW
 from tui.app import ConsoleApp
+from tui.screens.question import Question
 
 
 @dataclass
@@ -19,6 +20,12 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.fixture(autouse=True)
+def nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests answer a question as soon as it is painted; `test_questions` alone takes a person's time."""
+    monkeypatch.setattr(Question, "read_s", 0.0)
 
 
 @pytest.fixture

@@ -16,9 +16,14 @@ from tests.tui.support.folders import write_run
 from tui.app import ConsoleApp
 from tui.keymap import KEYS, key_label, keys_of
 from tui.ports import ContainerPort, OnLink
+from tui.screens.compare import CompareScreen
+from tui.screens.confirm import Confirm
 from tui.screens.launch import LaunchScreen
+from tui.screens.logs import LogsScreen
+from tui.screens.notes import NotesScreen
 from tui.screens.overview import OverviewScreen
 from tui.screens.readiness import ReadinessScreen
+from tui.screens.reading import ReadingScreen
 from tui.screens.run import RunScreen
 from tui.screens.runs import RunsScreen
 
@@ -29,9 +34,24 @@ def test_no_key_means_two_things_in_one_place() -> None:
         assert len(keys) == len(set(keys))
 
 
-@pytest.mark.parametrize("screen", [OverviewScreen, ReadinessScreen, LaunchScreen, RunScreen, RunsScreen, ConsoleApp])
+@pytest.mark.parametrize(
+    "screen",
+    [
+        OverviewScreen,
+        ReadinessScreen,
+        LaunchScreen,
+        RunScreen,
+        RunsScreen,
+        LogsScreen,
+        NotesScreen,
+        CompareScreen,
+        Confirm,
+        ReadingScreen,
+        ConsoleApp,
+    ],
+)
 def test_bindings_are_the_table_and_nothing_else(screen: type) -> None:
-    where = getattr(screen, "HERE", "everywhere")
+    where = {Confirm: "question", ReadingScreen: "reading"}.get(screen) or getattr(screen, "HERE", "everywhere")
     bindings = [binding for binding in vars(screen)["BINDINGS"] if isinstance(binding, Binding)]
     assert [(b.key, b.action, b.description) for b in bindings] == [(k.keys, k.action, k.label) for k in keys_of(where)]
 
@@ -50,6 +70,38 @@ async def test_help_lists_every_key(make_app: MakeApp, size: tuple[int, int]) ->
         await until_seen(pilot, "Help", "launch the pilot, after one confirmation")
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(pilot.app.screen, OverviewScreen), "Overview")
+
+
+@pytest.mark.parametrize(("opening", "title"), [("question_mark", "Help"), ("v", "Details"), ("V", "vLLM servers")])
+async def test_what_is_opened_to_read_says_how_to_scroll_and_closes_by_every_key_that_it_names(
+    container: FakeContainer, make_app: MakeApp, opening: str, title: str
+) -> None:
+    write_run(container.root, "run-a", "failed")
+    app = make_app(run_id="run-a")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "✗ failed")
+        await pilot.press("1" if opening == "V" else "4")
+        await until_seen(pilot, "vLLM servers" if opening == "V" else "Stages")
+        below = app.screen
+        for closing in ("escape", "q", opening):
+            await pilot.press(opening)
+            await until_seen(pilot, f"─ {title} ─", f"Esc q {key_label(opening)} close it · ↑ ↓ PgUp PgDn scroll")
+            await pilot.press(closing)
+            await until(pilot, lambda: app.screen is below, f"{closing} to close it")
+
+
+async def test_the_help_scrolls_by_the_keys_that_it_names(make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "no GPU")
+        await pilot.press("question_mark")
+        await until_seen(pilot, "Help")
+        page = app.screen.query_one("#help")
+        for keys, row in ((("down", "down", "up"), 1), (("home",), 0), (("pagedown",), page.size.height), (("g",), 0)):
+            await pilot.press(*keys)
+            await until(pilot, lambda row=row: page.scroll_offset.y == row, f"{keys} to scroll to row {row}")  # type: ignore[misc]
+        await pilot.press("end")
+        await until_seen(pilot, "A box that is dim", "closed.")
 
 
 async def test_help_begins_with_the_screen_it_was_opened_on_and_folds_beside_the_key(make_app: MakeApp) -> None:

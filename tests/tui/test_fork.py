@@ -18,9 +18,9 @@ from eagle3.core.records import Disk, Forkable, Probe
 from eagle3.runner import rundir
 from remote.container import Container
 from remote.errors import ContainerError
-from tests.tui.conftest import MakeApp
+from tests.tui.conftest import Clock, MakeApp
 from tests.tui.support.container import FakeContainer
-from tests.tui.support.driving import until_seen
+from tests.tui.support.driving import until, until_seen
 from tests.tui.support.folders import NOW, write_run
 from tests.tui.test_local import FAKE_WORKER
 from tests.tui.test_oneshot import talk
@@ -73,7 +73,7 @@ def test_a_fork_asks_no_room_for_what_it_links_to() -> None:
         ("train@x", "", "'train@x' is no place to fork from"),
         ("nowhere", "", "There is no stage 'nowhere'"),
         ("train@50", "vocabulary.size=4096", "fork --from-stage vocabulary"),
-        ("", "train.max_steps=0", "train.max_steps: Input should be greater than or equal to 1"),
+        ("", "train.max_steps=0", "train.max_steps: a whole number of 1 or more (steps), not 0."),
         ("", "workspace=/x", "a fork stands in the workspace of its parent"),
         ("evaluate", "", "train has not finished in that run"),
     ],
@@ -93,7 +93,7 @@ async def test_f_forks_from_a_checkpoint_after_a_confirmation_that_says_what_is_
         await pilot.press("f")
         await until_seen(pilot, "Fork run-a", "train@50", "taken over from run-a")
         await pilot.press("enter", *"train.max_steps=x")
-        await until_seen(pilot, "✗ train.max_steps: Input should be a valid integer")
+        await until_seen(pilot, "✗ train.max_steps: a whole number of 1 or more")
         await pilot.press("ctrl+l", "backspace", *"300")
         await until_seen(pilot, "train runs again from checkpoint", "Fork  Ctrl+l")
         await pilot.press("ctrl+l")
@@ -138,6 +138,8 @@ async def test_a_secret_that_the_container_names_is_asked_for_and_not_taken_from
         await until_seen(pilot, "Fork run-a?")
         await pilot.press("y")
         await until_seen(pilot, "needs: HF_TOKEN")
+        await pilot.press("enter")
+        await until_seen(pilot, "Nothing was typed")
         await pilot.press(*"typed", "enter")
         await until_seen(pilot, "● running", "pilot-fork-")
         assert container.secrets[container.forks[0][1]] == {"HF_TOKEN": "typed"}
@@ -153,6 +155,25 @@ async def test_n_adds_one_line_with_time_and_name_and_escape_adds_none(container
         text = (run / "NOTES.md").read_text()
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(NOW))
         assert text == f"- {stamp} tests: the q key is text\n"
+
+
+async def test_a_note_that_is_refused_stays_to_be_tried_again_and_stands_there_once(
+    container: FakeContainer, make_app: MakeApp, clock: Clock
+) -> None:
+    run = write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("n", *"kept")
+        container.down = "The link is lost."
+        await pilot.press("enter")
+        await until_seen(pilot, "✗ Not added: The link is lost. Enter tries again.", "kept")
+        await pilot.press("p", "backspace")  # text, and no pilot
+        container.down = ""
+        clock.now += 60
+        await pilot.press("enter")
+        await until(pilot, lambda: (run / "NOTES.md").exists(), "the note")
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(NOW))
+        assert (run / "NOTES.md").read_text() == f"- {stamp} tests: kept\n", "the line of the first try: it may have arrived"
 
 
 async def test_the_command_says_what_it_would_do_and_does_it_once_under_one_id(

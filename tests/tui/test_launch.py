@@ -55,7 +55,9 @@ async def test_escape_launches_nothing(container: FakeContainer, make_app: MakeA
 async def test_hammering_the_keys_launches_once(container: FakeContainer, make_app: MakeApp) -> None:
     async with make_app().run_test(size=(80, 24)) as pilot:
         await until_seen(pilot, "none yet")
-        await pilot.press("p", "p", "enter", "enter", "p", "enter", "y")
+        await pilot.press("p")
+        await until_seen(pilot, "Launch the pilot?")
+        await pilot.press("y", "y", "p", "y", "enter", "p", "y")
         await until(pilot, lambda: len(container.launches) >= 1, "the launch")
         await until_seen(pilot, "● running")
         ids = {run_id for run_id, _, _ in container.launches}
@@ -69,7 +71,7 @@ async def test_a_link_lost_while_launching_asks_again_under_the_same_id(containe
         await until_seen(pilot, "none yet")
         await pilot.press("p")
         await until_seen(pilot, "Launch the pilot?")
-        await pilot.press("enter")
+        await pilot.press("y")
         await until_seen(pilot, "● running", "Stages")
         assert len(container.launches) == 2
         assert len({run_id for run_id, _, _ in container.launches}) == 1
@@ -80,12 +82,14 @@ async def test_a_refused_launch_says_why_and_can_be_tried_again(container: FakeC
     container.launch_problem = ContainerError("disk", "The disk is full.", "Free 3 GiB on /data.")
     async with make_app().run_test(size=(80, 24), notifications=True) as pilot:
         await until_seen(pilot, "none yet")
-        await pilot.press("p", "enter")
+        await pilot.press("p")
+        await until_seen(pilot, "Launch the pilot?")
+        await pilot.press("y")
         await until_seen(pilot, "Free 3 GiB")  # the note breaks its lines where it likes
         container.launch_problem = None
         await pilot.press("p")
         await until_seen(pilot, "Launch the pilot?")
-        await pilot.press("enter")
+        await pilot.press("y")
         await until_seen(pilot, "● running", "Stages")
 
 
@@ -123,14 +127,29 @@ async def test_what_is_wrong_is_said_while_typing_and_nothing_launches(container
         await until_seen(pilot, "New run")
         pilot.app.screen.query_one("#train-max_steps", Input).focus()
         await pilot.press("x", "1")
-        await until_seen(pilot, "train.max_steps: Input should be a valid integer")
+        screen = await until_seen(pilot, "train.max_steps is wrong; see the line under it.")
+        assert " ".join(screen.split()).count("a whole number of 1 or more (steps), not 'x1'.") == 1
         assert pilot.app.screen.query_one("#launch", Button).disabled
         await pilot.press("enter")
         await pilot.press("ctrl+l")
         assert container.launches == []
         await pilot.press("home", "delete")
         await until_seen(pilot, "1 field differs from the preset")
-        assert "should be a valid integer" not in seen(pilot.app)  # type: ignore[arg-type]
+        assert "is wrong" not in seen(pilot.app)  # type: ignore[arg-type]
+
+
+async def test_a_field_that_is_typed_in_never_goes_away_under_the_letters(container: FakeContainer, make_app: MakeApp) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        app.choose("train.seed", "7")  # in the form for its text alone
+        await pilot.press("3")
+        await until_seen(pilot, "New run")
+        field = app.screen.query_one("#train-seed", Input)
+        field.focus()
+        await pilot.press("end", "backspace", *"pq")
+        assert (app.focused, field.value) == (field, "pq")
+        assert not isinstance(app.screen, Confirm)
 
 
 async def test_a_problem_is_said_once_on_the_form_and_never_stops_p_elsewhere(
@@ -143,7 +162,7 @@ async def test_a_problem_is_said_once_on_the_form_and_never_stops_p_elsewhere(
         pilot.app.screen.query_one("#workspace", Input).value = "/data/eagle3"
         pilot.app.screen.query_one("#train-max_steps", Input).focus()
         await pilot.press("x", "1")
-        await until_seen(pilot, "train.max_steps: Input should be a valid integer")
+        await until_seen(pilot, "train.max_steps is wrong")
         await pilot.press("ctrl+l", "ctrl+l")
         assert len(pilot.app._notifications) == 0
         await pilot.press("escape", "escape")
@@ -162,7 +181,7 @@ async def test_the_form_launches_what_it_says(container: FakeContainer, make_app
         pilot.app.screen.query_one("#data-train_prompts", Input).focus()
         await pilot.press(*"17", "enter")
         await until_seen(pilot, "Launch the smoke?", "17 prompts")
-        await pilot.press("enter")
+        await pilot.press("y")
         await until_seen(pilot, "● running", "Stages")
         [(run_id, size, resume)] = container.launches
         assert (run_id.startswith("smoke-"), size, resume) == (True, "smoke", False)
@@ -177,7 +196,7 @@ async def test_another_workspace_is_where_the_run_goes(container: FakeContainer,
         pilot.app.screen.query_one("#workspace", Input).value = "/data/eagle3"
         await pilot.press("enter")
         await until_seen(pilot, "Launch the pilot?", "/data/eagle3")
-        await pilot.press("enter")
+        await pilot.press("y")
         await until_seen(pilot, "● running", "Stages")
         assert container.workspaces == ["~/eagle3", "/data/eagle3"]
 

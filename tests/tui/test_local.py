@@ -93,7 +93,7 @@ async def test_a_run_is_stopped_found_again_and_resumed(workspace: Path, tmp_pat
         (workspace / "hold").unlink()
         await pilot.press("r")
         await until_seen(pilot, "Resume the run?")
-        await pilot.press("enter")
+        await pilot.press("y")
         await until_seen(pilot, "✓ finished", "Verdict")
         view = again.console_state.open_run
         assert view is not None and view.summary is not None and view.summary.attempt == 2

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from textual import events
+from textual.widgets import Input
 
 from eagle3.core.records import LogFile, LogPage, LogSearch
 from eagle3.runner import logs
@@ -160,9 +162,51 @@ async def test_a_pattern_is_searched_from_the_place_on_and_mistakes_are_told(con
         await until_seen(pilot, "▸ step 10 loss 3", "2 of 43")
         await pilot.press("slash", *"a(", "enter")
         await until_seen(pilot, "'a(' is not a pattern")
-        await pilot.press("slash", "x", "escape")
+        await pilot.press("escape")
         await until(pilot, lambda: not pilot.app.screen.query_one("#ask").display, "the field to go")
         assert "step 10 loss 3" in seen(pilot.app)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong", "refusal", "more"),
+    [("slash", "a(", "'a(' is not a pattern", "pq)"), ("t", "9:", "'9:' is not a time", "05")],
+)
+async def test_a_field_stays_with_what_was_refused_in_it_until_it_is_mended_and_its_letters_are_no_keys(
+    container: FakeContainer, make_app: MakeApp, key: str, wrong: str, refusal: str, more: str
+) -> None:
+    run = write_run(container.root, "run-a")
+    (run / RUN_LOG).write_text("".join(f"INFO 11-30 09:{n:02d}:00 [x.py] ready {n} apq\n" for n in range(20)))
+    app = make_app(run_id="run-a")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("6")
+        await until_seen(pilot, "ready 19", "apq")
+        screen = app.screen
+        await pilot.press(key, *wrong, "enter")
+        await until_seen(pilot, refusal)
+        field = screen.query_one("#ask-input", Input)
+        await pilot.press(*more)
+        assert (app.screen, app.focused, field.value) == (screen, field, wrong + more), "what is typed next is text"
+        await pilot.press("enter")
+        await until(pilot, lambda: not screen.query_one("#ask").display, "the field to go with a good answer")
+        assert refusal not in seen(app)
+
+
+async def test_a_field_is_still_there_when_the_terminals_window_comes_back(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a")
+    app = make_app(run_id="run-a")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running")
+        for place, key, selector in (("6", "slash", "#ask-input"), ("5", "slash", "#filter-input")):
+            await pilot.press(place)
+            await until_seen(pilot, "step 61" if place == "6" else "live first")
+            await pilot.press(key, *"ab")
+            app.post_message(events.AppBlur())
+            await until(pilot, lambda: app.focused is None, "the focus to go")
+            app.post_message(events.AppFocus())
+            await pilot.press("p")
+            await until(pilot, lambda s=selector: app.screen.query_one(s, Input).value == "abp", "the text")  # type: ignore[misc]
+            await pilot.press("escape")
 
 
 async def test_other_logs_and_times_are_reached_by_a_key(container: FakeContainer, make_app: MakeApp) -> None:
@@ -182,7 +226,7 @@ async def test_other_logs_and_times_are_reached_by_a_key(container: FakeContaine
         assert "ready 59" not in screen
         await pilot.press("t", *"soon", "enter")
         await until_seen(pilot, "'soon' is not a time")
-        await pilot.press("G", "t", *"later", "enter")
+        await pilot.press("escape", "G", "t", *"later", "enter")
         await until_seen(pilot, "'later' is not a time")
         with (run / "logs" / "server-plain.log").open("a") as file:
             file.write("INFO 11-30 10:01:00 [x.py] one more\n")

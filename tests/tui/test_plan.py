@@ -45,12 +45,12 @@ def test_typed_fields_override_the_preset() -> None:
 @pytest.mark.parametrize(
     ("field", "text", "words"),
     [
-        ("data.train_prompts", "many", "data.train_prompts: Input should be a valid integer"),
-        ("train.max_steps", "0", "train.max_steps: Input should be greater than or equal to 1 (got 0, in steps)."),
-        ("train.optimizer", "sgd", "train.optimizer: Input should be 'adamw' or 'muon' (got 'sgd')."),
+        ("data.train_prompts", "many", "data.train_prompts: a whole number of 1 or more (prompts), not 'many'."),
+        ("train.max_steps", "0", "train.max_steps: a whole number of 1 or more (steps), not 0."),
+        ("train.optimizer", "sgd", "train.optimizer: 'adamw' or 'muon', not 'sgd'."),
         ("data.prompts", "p.jsonl", "data.prompts: 'p.jsonl' is a path in the container, so it must begin with / or ~/."),
         ("workspace", "here", "workspace: 'here' is a path in the container, so it must begin with / or ~/."),
-        ("train.max_step", "3", "train.max_step: there is no such field (got '3')."),
+        ("train.max_step", "3", "train.max_step: there is no such field; the nearest is train.max_steps."),
         ("machine", "b30", "There is no machine called 'b30'; did you mean '8x-b300'?"),
     ],
 )
@@ -190,7 +190,7 @@ def test_the_disk_line_says_when_it_is_not_enough() -> None:
     assert "unknown" in expect.disk_line(None, spec)
     low = Probe(disks=[Disk(path="~/eagle3", mount="/", total_bytes=9 * GIB, free_bytes=GIB // 2)])
     assert "not enough" in expect.disk_line(low, spec)
-    assert "needs 742 MiB" in expect.disk_line(low, spec)
+    assert "needs at most 742 MiB" in expect.disk_line(low, spec)
 
 
 def test_the_gpu_line_holds_the_weights_against_what_is_free_on_the_cards_of_the_stages() -> None:

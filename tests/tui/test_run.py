@@ -16,6 +16,7 @@ from tui.screens.details import details_text
 from tui.screens.help import LEGEND, MEANINGS, help_text
 from tui.screens.run import RunScreen, acceptance_title, length_words, link_problem
 from tui.state import Console, LinkState, RunView
+from tui.widgets.events import tripped
 from tui.widgets.headline import failure_words, headline
 from tui.widgets.log import RunLog
 from tui.widgets.plot import MetricPlot
@@ -82,6 +83,33 @@ async def test_a_failed_run_says_why_before_anything_else(container: FakeContain
         assert "r Resume" in screen
         await pilot.press("v")
         await until_seen(pilot, "Traceback [/x]")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_guards_that_tripped_stand_above_the_other_events_each_once_with_how_often(
+    container: FakeContainer, make_app: MakeApp, size: tuple[int, int]
+) -> None:
+    run = write_run(container.root, "run-a")
+    rows = [
+        event("guard-nan", "of an attempt before", "error", NOW - 500),
+        event("attempt_started", "attempt 2 started", t=NOW - 400, attempt=2),
+        event("guard-stall", "nothing heard for 6 min", "warn", NOW - 300, attempt=2),
+        event("guard-clock", "the clock jumped by +7200 s", "warn", NOW - 200, attempt=2),
+        event("guard-stall", "nothing heard for 9 min", "warn", NOW - 100, attempt=2),
+        event("stage", "train began", t=NOW - 90, attempt=2),
+    ]
+    lines(run / "events.jsonl", rows)
+    async with make_app(run_id="run-a").run_test(size=size) as pilot:
+        screen = await until_seen(pilot, "▲ guard stall ×2", "▲ guard clock")
+        assert screen.index("guard stall") < screen.index("guard clock")
+        assert "guard nan" not in screen
+
+
+def test_the_kinds_that_older_runs_have_for_three_guards_are_read_as_these() -> None:
+    old = {"stalled": "stall", "server-died": "server", "disk_low": "disk", "guard-nan": "nan", "stage": ""}
+    events = [Event.model_validate(event(kind, "x", t=NOW + n)) for n, kind in enumerate(old)]
+    assert [one.guard_name for one in events] == list(old.values())
+    assert [(one.guard_name, times) for one, times in tripped(events)] == [("nan", 1), ("disk", 1), ("server", 1), ("stall", 1)]
 
 
 async def test_remote_text_is_text(container: FakeContainer, make_app: MakeApp) -> None:
@@ -202,13 +230,13 @@ async def test_stopping_asks_how_and_escape_stops_nothing(container: FakeContain
         assert container.stops == [("run-a", "now")]
 
 
-async def test_stopping_after_the_checkpoint_is_the_gentle_default(container: FakeContainer, make_app: MakeApp) -> None:
+async def test_a_stop_after_the_checkpoint_has_a_key_of_its_own(container: FakeContainer, make_app: MakeApp) -> None:
     write_run(container.root, "run-a")
     async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
         await until_seen(pilot, "● running")
         await pilot.press("s")
         await until_seen(pilot, "Stop the run?")
-        await pilot.press("enter")
+        await pilot.press("c")
         await until(pilot, lambda: container.stops == [("run-a", "after-checkpoint")], "the stop")
 
 

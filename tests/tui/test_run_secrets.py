@@ -192,8 +192,10 @@ async def test_on_the_command_line_a_secret_is_a_name_and_a_resume_wants_it_agai
     assert code == 2 and "export HF_TOKEN first" in refused["error"]
     assert not (workspace / "runs").exists()
 
-    assert answer(*launch, HF_TOKEN=TOKEN)[0] == 0
-    assert worker_environment(workspace, 1)["HF_TOKEN"] == TOKEN
+    assert answer(*launch, HF_TOKEN=TOKEN, OTHER_TOKEN=KEY, SSH_AUTH_SOCK="/agent", NCCL_ALGO="Ring")[0] == 0
+    first = worker_environment(workspace, 1)
+    assert (first["HF_TOKEN"], first["NCCL_ALGO"]) == (TOKEN, "Ring")
+    assert not first.keys() & {"OTHER_TOKEN", "SSH_AUTH_SOCK"}, "this machine is the container, and nobody named them"
     assert where_it_stands(tmp_path, TOKEN) == []
 
     assert answer("stop", "with-secret")[0] == 0

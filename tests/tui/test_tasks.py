@@ -92,8 +92,8 @@ async def test_stop_after_a_checkpoint(container: FakeContainer, make_app: MakeA
         await pilot.press("enter")
         await until_seen(pilot, "● running", "Stages")
         await does(pilot, "run", "stop")
-        await until_seen(pilot, "Stop the run?", "checkpoint")
-        await pilot.press("enter")
+        await until_seen(pilot, "Stop the run?", "After the checkpoint  c")
+        await pilot.press("c")
         await until(pilot, lambda: container.stops == [("run-a", "after-checkpoint")], "the stop")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from eagle3.core.estimate import Need, compare, estimate, lines, refusal
 from eagle3.core.rates import rates, train_flops
 from eagle3.core.shape import draft_size
 from eagle3.core.spec import STAGES, RunSpec
+from eagle3.core.wording import bytes_label
 
 GIB, TB = 1 << 30, 1e12
 
@@ -84,10 +86,22 @@ def test_every_preset_has_an_estimate_of_every_stage_with_its_source(size: str, 
     for stage in found.stages:
         assert stage.seconds > 0 and stage.bytes > 0 and stage.basis
         assert stage.rate_source in ("measured", "reported", "derived")
-    assert found.peak_bytes >= sum(stage.bytes for stage in found.stages)
+    assert found.peak_bytes == sum(stage.bytes for stage in found.stages) + found.log_bytes + found.transient_bytes
     assert found.needs[0].bytes == found.peak_bytes
     assert found.needs[0].inodes > found.of("extract").tokens / found.sample_tokens
     json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_the_lines_of_the_estimate_add_up_and_what_is_there_only_for_a_while_is_called_so() -> None:
+    found = estimate(PILOT)
+    told = lines(found)
+    [together], [most] = ([row for row in told if row.startswith(word)] for word in ("together", "at most"))
+    assert bytes_label(sum(stage.bytes for stage in found.stages)) in together
+    parts = [bytes_label(part) for part in (found.peak_bytes, found.stage_bytes, found.log_bytes, found.transient_bytes)]
+    assert re.findall(r"[\d.]+ [KMGT]iB", most) == parts
+    assert found.transient_bytes == found.checkpoint_bytes + found.draft_bytes
+    taken = estimate(PILOT, taken=STAGES)
+    assert taken.transient_bytes == 0 and "for a while" not in "".join(lines(taken))
 
 
 def test_a_rate_that_nobody_has_measured_there_is_never_called_measured() -> None:
@@ -170,7 +184,7 @@ def test_afterwards_it_says_how_far_off_it_was() -> None:
 def test_the_table_for_a_terminal_names_every_stage_and_every_source() -> None:
     text = "\n".join(lines(estimate(KIMI)))
     assert all(stage in text for stage in STAGES)
-    assert "reported" in text and "derived" in text and "needs 10.8 TiB in ~/eagle3" in text
+    assert "reported" in text and "derived" in text and "needs at most 10.8 TiB in ~/eagle3" in text
 
 
 def test_a_share_of_the_samples_takes_its_share_of_room_and_time() -> None:

@@ -15,8 +15,7 @@ from eagle3.core.spec.guards import Guards
 
 def seen(step: int, **more: Any) -> StepSeen:
     usual: dict[str, Any] = {
-        "loss": 10.0 / (step + 1), "grad_norm": 1.0, "first_acc": 0.3, "tokens": 100, "wall_s": 1000.0 + step,
-        "steady_s": 5.0 + step,
+        "loss": 10.0 / (step + 1), "grad_norm": 1.0, "first_acc": 0.3, "tokens": 100,
     }  # fmt: skip
     return StepSeen(step=step, **(usual | more))
 
@@ -68,11 +67,6 @@ def test_what_a_resumed_training_takes_in_its_first_steps_is_no_creeping() -> No
     used = [10, 40, 60, 70, 70, *[71] * 10]
     steps = [seen(5000 + n, gpu_used_bytes=size << 30, gpu_total_bytes=100 << 30) for n, size in enumerate(used)]
     assert tripped(SHORT, steps) == []
-
-
-def test_a_clock_that_jumps_is_told_and_a_machine_that_slept_is_too() -> None:
-    steps = [seen(n, wall_s=1000.0 + n + (3600 if n >= 4 else 0)) for n in range(8)]
-    assert tripped(SHORT, steps) == [(4, "clock")]
 
 
 def test_what_is_switched_off_says_nothing() -> None:

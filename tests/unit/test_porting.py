@@ -130,7 +130,7 @@ def test_a_spec_is_also_read_as_json_and_from_a_run(tmp_path: Path) -> None:
     [
         ("{", "cannot be read as a spec"),
         ("[]", "cannot be read as a spec"),
-        ('{"size": "x"}', "machine: Field required"),
+        ('{"size": "x"}', "machine: it is missing; give text"),
         ("\x00\xff", "cannot be read as a spec"),
     ],
 )

@@ -127,7 +127,10 @@ def test_a_download_that_was_killed_keeps_the_files_that_were_whole(acme: Hub, t
     ("status", "said"),
     [
         ((404, "RepoNotFound"), "has no repository acme/tiny, or it is private"),
-        ((403, "GatedRepo"), "asks for its licence to be accepted; do that on its page, then set HF_TOKEN."),
+        (
+            (403, "GatedRepo"),
+            "do that on its page, then set HF_TOKEN (of a run: --secret HF_TOKEN).",
+        ),
         ((404, "RevisionNotFound"), "acme/tiny has no revision main"),
         ((500, "oops"), "answers acme/tiny with 500"),
     ],

@@ -1,5 +1,8 @@
 """The verdict: one word that the evidence carries, and a sentence with the figures that carry it."""
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +15,9 @@ from eagle3.core.verdict import (
     INSUFFICIENT,
     NOT_USEFUL,
     UNDERTRAINED,
+    UNDERTRAINED_BELOW,
     USEFUL,
+    USEFUL_SPEEDUP,
     WORDS,
     Evidence,
     Verdict,
@@ -217,3 +222,12 @@ def test_a_gain_over_a_speed_that_other_work_held_down_is_no_evidence(beside_pla
     assert found.verdict == word
     if word == INSUFFICIENT:
         assert "35% of the CPU beside the one without a draft and 6% beside the other" in found.verdict_text
+
+
+def test_the_documentation_has_each_word_with_its_thresholds() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
+    table = dict(re.findall(r"^\| ([a-z ]+) \| (.+) \|$", text.partition("## The verdict")[2], re.MULTILINE))
+    assert set(table) - {"word"} == set(WORDS)
+    assert f"{USEFUL_SPEEDUP:.2f} times" in table[USEFUL] and "1.05" in table[NOT_USEFUL]
+    for word in (UNDERTRAINED, NOT_USEFUL):
+        assert f"{UNDERTRAINED_BELOW:.0%}".replace("%", " %") in table[word]

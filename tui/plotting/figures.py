@@ -110,7 +110,7 @@ def marks_of(events: Sequence[Event], metrics: Metrics, axis: Axis) -> list[Mark
 
 
 def _mark_colour(event: Event) -> str:
-    if event.kind.startswith("guard"):
+    if event.guard_name:
         return WARN
     if event.kind in ("checkpoint", "checkpoint-saved"):
         return FAINT

@@ -1,4 +1,8 @@
-"""A question with a typed answer: what it is about in aligned rows, then choices that have both a button and a key."""
+"""A question with a typed answer: what it is about in aligned rows, then choices that have both a button and a key.
+
+One rule for all of them: Enter takes what is lit, which is at first the answer that changes nothing. Whatever starts, stops,
+costs or deletes is answered by its own key.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,21 @@ from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
+from tui.screens.base import bindings_of
+from tui.screens.question import Question
 from tui.themes.palette import MUTED, TEXT
 
 
 @dataclass(frozen=True)
 class Choice:
-    """``result`` is what the screen returns; ``key`` picks it; ``default`` has the focus at first."""
+    """``result`` is what the screen returns; ``key`` picks it; ``safe``: it changes nothing, as an answer without a result."""
 
     result: str
     key: str
     label: str
-    default: bool = False
+    safe: bool = False
     danger: bool = False
 
 
@@ -31,11 +36,12 @@ WIDTH, GAP, ABOVE = 72, 2, 1
 """Columns of a dialog, those before each choice, and lines above the choices, as the style sheet has them."""
 
 
-class Confirm(ModalScreen[str]):
+class Confirm(Question[str]):
     """Returns the chosen ``result``; "" on cancel. ``rows`` are (label, text) and always shown as text; ``live`` is one row
     more, whose text is asked anew with each piece of news. PgDn and PgUp scroll the rows where they do not all fit."""
 
     AUTO_FOCUS = ""
+    BINDINGS = bindings_of("question")
 
     def __init__(
         self,
@@ -72,17 +78,29 @@ class Confirm(ModalScreen[str]):
                     yield Button(
                         Text(f" {choice.label}  {key} "),
                         id=f"choice-{number}",
-                        variant="error" if choice.danger else "primary" if choice.default else "default",
+                        variant="error" if choice.danger else "default",
                         compact=True,
                     )
 
     def on_mount(self) -> None:
-        default = next((n for n, choice in enumerate(self._choices) if choice.default), 0)
-        self.query_one(f"#choice-{default}", Button).focus()
+        safe = next(n for n, choice in enumerate(self._choices) if choice.safe or not choice.result)
+        self.query_one(f"#choice-{safe}", Button).focus()
         labels = [label for label, _ in self._rows] + ([self._live[0]] if self._live else [])
         label_width = max(map(len, labels), default=0) + 2
         for label in self.query(".label"):
             label.styles.width = label_width
+
+    def harmless(self) -> frozenset[str]:
+        return super().harmless() | {choice.key for choice in self._choices if choice.safe or not choice.result}
+
+    def foot(self) -> str:
+        """What Enter does now."""
+        focused = self.focused.id if isinstance(self.focused, Button) else None
+        here = next((choice.label for n, choice in enumerate(self._choices) if focused == f"choice-{n}"), "nothing")
+        return f"Enter: {here} · arrows choose"
+
+    def on_descendant_focus(self) -> None:
+        self.show_foot()
 
     def on_resize(self, event: events.Resize) -> None:
         """The choices are always in sight: one below the other where they do not stand side by side, and the rows scroll in
@@ -108,17 +126,25 @@ class Confirm(ModalScreen[str]):
 
     def on_key(self, event: events.Key) -> None:
         for choice in self._choices:
-            if event.key == choice.key or (event.key == "escape" and not choice.result):
+            if event.key == choice.key and choice.result:
                 event.stop()
                 self.dismiss(choice.result)
                 return
-        if event.key in {"pageup", "pagedown"}:
-            event.stop()
-            for facts in self.query("#facts"):
-                facts.scroll_relative(y=(1 if event.key == "pagedown" else -1) * max(1, facts.size.height - 1), animate=False)
-        elif event.key in {"left", "up"}:
-            event.stop()
-            self.focus_previous()
-        elif event.key in {"right", "down"}:
-            event.stop()
+
+    def action_take(self) -> None:
+        if isinstance(self.focused, Button):
+            self.focused.press()
+
+    def action_leave(self) -> None:
+        self.dismiss("")
+
+    def action_page(self, pages: int) -> None:
+        for facts in self.query("#facts"):
+            facts.scroll_relative(y=pages * max(1, facts.size.height - 1), animate=False)
+
+    def action_light(self, step: int) -> None:
+        """The focus to another answer."""
+        if step > 0:
             self.focus_next()
+        else:
+            self.focus_previous()

@@ -7,15 +7,13 @@ import time
 from typing import Any
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen
+from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from eagle3.core import evaluation, published
 from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS, WRONG, check_line, worst_first
 from tui.formats import clean_line, one_line
+from tui.screens.reading import ReadingScreen
 from tui.state import RunView
 from tui.themes.palette import BAD, CHECK_COLOURS, MUTED, TEXT, WARN
 from tui.widgets.events import LEVELS
@@ -83,25 +81,18 @@ def details_text(view: RunView) -> Text:
     return text
 
 
-class DetailsScreen(ModalScreen[None]):
-    BINDINGS = [Binding("escape,v,q", "dismiss", "Close")]  # noqa: RUF012 - Textual's spelling
+class DetailsScreen(ReadingScreen):
+    OPENED_BY, HEADING, SHAPE = ("run", "verdict"), "Details", "tall wide"
 
     def __init__(self, view: RunView) -> None:
         super().__init__()
         self._view = view
 
-    def compose(self) -> ComposeResult:
-        with Vertical(id="dialog", classes="tall wide") as dialog:
-            dialog.border_title = "Details"
-            dialog.border_subtitle = "Esc closes"
-            with VerticalScroll():
-                yield Static(details_text(self._view), id="details")
+    def page(self) -> VerticalScroll:
+        return VerticalScroll(Static(details_text(self._view), id="details"))
 
     def refresh_live(self) -> None:
         """Show what has come since: the report is read when the details are opened."""
         for widget in self.query("#details").results(Static):
             if widget.content != (text := details_text(self._view)):
                 widget.update(text)
-
-    async def action_dismiss(self, result: None = None) -> None:
-        self.dismiss(result)

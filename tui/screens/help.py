@@ -6,13 +6,10 @@ import textwrap
 from functools import partial
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.containers import Vertical
-from textual.screen import ModalScreen
 
 from tui.formats import STATE_WORDS
 from tui.keymap import key_label, keys_of
+from tui.screens.reading import ReadingScreen
 from tui.themes.palette import ACCENT, MUTED, STATE_COLOURS, TEXT
 from tui.widgets.page import Page
 
@@ -26,6 +23,8 @@ PLACES = (
     ("compare", "Compare"),
     ("logs", "Logs"),
     ("notes", "Notes"),
+    ("question", "A question"),
+    ("reading", "Help, details, servers"),
 )
 KEY_COLUMNS = 8
 
@@ -71,7 +70,8 @@ def help_text(here: str = "", width: int = 1000) -> Text:
         text.append(f"  {symbol} ", STATE_COLOURS[state])
         text.append(f"{state:<13}", TEXT)
         _hung(text, MEANINGS.get(state, ""), 17, width)
-    text.append("\nA box that is dim says how old its values are. Runs go on when the console is closed.", MUTED)
+    text.append("\n")
+    _hung(text, "A box that is dim says how old its values are. Runs go on when the console is closed.", 0, width)
     return text
 
 
@@ -81,18 +81,12 @@ def _hung(text: Text, words: str, indent: int, width: int) -> None:
     text.append(("\n" + " " * indent).join(lines) + "\n", MUTED)
 
 
-class HelpScreen(ModalScreen[None]):
-    BINDINGS = [Binding("escape,question_mark,q", "dismiss", "Close")]  # noqa: RUF012 - Textual's spelling
+class HelpScreen(ReadingScreen):
+    OPENED_BY, HEADING = ("everywhere", "help"), "Help"
 
     def __init__(self, here: str = "") -> None:
         super().__init__()
         self._here = here
 
-    def compose(self) -> ComposeResult:
-        with Vertical(id="dialog", classes="tall") as dialog:
-            dialog.border_title = "Help"
-            dialog.border_subtitle = "Esc closes"
-            yield Page(partial(help_text, self._here), id="help")
-
-    async def action_dismiss(self, result: None = None) -> None:
-        self.dismiss(result)
+    def page(self) -> Page:
+        return Page(partial(help_text, self._here), id="help")

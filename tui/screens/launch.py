@@ -116,7 +116,7 @@ class LaunchScreen(ConsoleScreen):
         """The numbers follow the fields; what is free follows the probe."""
         self._lay_out()
         spec, error = self._judge()
-        problem = one_line(str(error)) if error is not None else ""
+        problem = self._problem(error)
         self.query_one(EffectsPanel).show(self._known(console, spec), console.probe.value)
         self._rows(spec, error)
         ready = self._readiness(spec, now) if spec is not None else Text("–", MUTED)
@@ -128,6 +128,16 @@ class LaunchScreen(ConsoleScreen):
             waiting = "Esc leaves the field; ↑ ↓ go to others."
         self._put("#problem", Text(f"✗ {problem}", BAD) if problem else Text(waiting, MUTED))
         self.query_one("#launch", Button).disabled = spec is None or bool(console.launching)
+
+    def _problem(self, error: SpecError | None) -> str:
+        """What is wrong, for the last line: only the names of fields that tell it themselves."""
+        if error is None:
+            return ""
+        shown = {row.field.name for row in self.query(FieldRow) if row.display}
+        if not error.fields or not set(error.fields) <= shown:
+            return one_line(str(error))
+        one = len(error.fields) == 1
+        return f"{', '.join(error.fields)} {'is' if one else 'are'} wrong; see the line under {'it' if one else 'each'}."
 
     def _put(self, selector: str, line: Text) -> None:
         widget = self.query_one(selector, Static)
@@ -164,7 +174,8 @@ class LaunchScreen(ConsoleScreen):
         rows = {row.field.name: row for row in self.query(FieldRow)}
         wanted = [*self._wanted(), SECRETS.name]
         for name, row in rows.items():
-            row.display = name in wanted
+            # A field that were taken away while it is typed in would leave the next letters to act as keys.
+            row.display = name in wanted or (row.is_mounted and row.has_focus_within)
         for place, name in enumerate(wanted):
             if name not in rows:
                 following = next(rows[later] for later in wanted[place + 1 :] if later in rows)

@@ -137,6 +137,8 @@ class LogsScreen(ConsoleScreen):
                 self._go_to(match)
         else:
             self._go_to(answer)
+        if ask.op in QUESTIONS:
+            self._answered(ask)
         self.refresh_known()
 
     def failed(self, message: messages.LogFailed) -> None:
@@ -272,15 +274,25 @@ class LogsScreen(ConsoleScreen):
         event.stop()
         reading, text = self.console_app.console_state.reading, event.value.strip()
         if reading is not None and reading.name and text:
+            # It stays open until the answer is there: what is refused is mended where it stands, and no letter becomes a key.
             self._ask(reading.look_for(text) if self._asking == "search" else LogAsk("time", reading.name, text=text))
-        self._close_field()
+        else:
+            self._close_field()
         self.refresh_known()
 
+    def _answered(self, ask: LogAsk) -> None:
+        """The field goes, unless something else was typed in it meanwhile."""
+        if self.query_one("#ask").display and self.query_one("#ask-input", Input).value.strip() == ask.text:
+            self._close_field()
+
     def on_descendant_blur(self, event: events.DescendantBlur) -> None:
-        """Esc out of the field, or a click elsewhere: it goes."""
-        if isinstance(event.widget, Input) and self.query_one("#ask").display:
+        """Esc out of the field, or a click elsewhere: it goes. Another window of the desktop in front: it stays."""
+        if isinstance(event.widget, Input) and self.query_one("#ask").display and self.app.app_focus:
             self.call_later(self._close_field)
 
     def _close_field(self) -> None:
+        """Close it, and what was refused in it is settled."""
+        if (reading := self.console_app.console_state.reading) is not None:
+            reading.refused = ""
         self.query_one("#ask").display = False
         self.query_one(LogPager).focus()

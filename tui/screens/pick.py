@@ -9,15 +9,15 @@ from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Button, SelectionList, Static
 from textual.widgets.selection_list import Selection
 
 from tui.formats import bytes_label, count_label, one_line
+from tui.screens.question import Question
 from tui.themes.palette import MUTED, TEXT
 
 
-class Pick(ModalScreen[list[str]]):
+class Pick(Question[list[str]]):
     """Returns the picked paths; none on cancel. ``items`` are ``{"path","bytes","files"}``, the largest first."""
 
     def __init__(self, title: str, items: Sequence[Mapping[str, Any]]) -> None:
@@ -37,6 +37,7 @@ class Pick(ModalScreen[list[str]]):
     def on_mount(self) -> None:
         self.query_one(SelectionList).focus()
         self._sum()
+        self.show_foot()
 
     @staticmethod
     def _words(item: Mapping[str, Any]) -> Text:
@@ -45,6 +46,9 @@ class Pick(ModalScreen[list[str]]):
             (f"{bytes_label(item.get('bytes')):>9}  ", TEXT), (one_line(str(item.get("path")), 200), TEXT), (files, MUTED)
         )
 
+    def foot(self) -> str:
+        return "Space picks · d deletes what is picked · Esc"
+
     def _picked(self) -> list[Mapping[str, Any]]:
         return [self._items[number] for number in self.query_one(SelectionList).selected]
 
@@ -52,7 +56,7 @@ class Pick(ModalScreen[list[str]]):
     def _sum(self) -> None:
         picked = self._picked()
         total = sum(float(item.get("bytes") or 0) for item in picked)
-        words = f"{len(picked)} picked, {bytes_label(total)}" if picked else "Nothing is picked. Space picks, d deletes what is."
+        words = f"{len(picked)} picked, {bytes_label(total)}" if picked else "Nothing is picked."
         self.query_one("#note", Static).update(Text(words, MUTED))
         self.query_one("#do", Button).disabled = not picked
 

@@ -82,8 +82,9 @@ class RunsScreen(RunsListScreen):
         self.query_one(RunsTable).focus()
 
     def on_descendant_blur(self, event: events.DescendantBlur) -> None:
-        """Out of the field: it goes where it holds nothing, and stays to be seen where it does."""
-        if isinstance(event.widget, Input):
+        """Out of the field: it goes where it holds nothing, and stays to be seen where it does. With another window of the
+        desktop in front it stays as it is."""
+        if isinstance(event.widget, Input) and self.app.app_focus:
             self.query_one("#filter").display = bool(self._choice.words)
             self.call_later(self.query_one(RunsTable).focus)
 

@@ -12,7 +12,7 @@ from textual.widgets import Input, Static
 
 from remote.ask import SecretQuestion
 from tui.formats import one_line
-from tui.themes.palette import MUTED, TEXT
+from tui.themes.palette import BAD, MUTED, TEXT
 
 
 class Secret(ModalScreen[str | None]):
@@ -36,7 +36,10 @@ class Secret(ModalScreen[str | None]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.dismiss(event.value)
+        if event.value or not self._question.run_id:  # a login may be answered by nothing, as a code that comes by telephone
+            self.dismiss(event.value)
+        else:
+            self.query_one("#note", Static).update(Text("✗ Nothing was typed; Esc cancels.", BAD))
 
     def action_cancel(self) -> None:
         self.dismiss(None)

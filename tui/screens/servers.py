@@ -6,14 +6,12 @@ import shlex
 import time
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen
+from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from eagle3.core.records import Service, Services
 from tui.formats import one_line
+from tui.screens.reading import ReadingScreen
 from tui.themes.palette import GOOD, MUTED, TEXT, WARN
 
 
@@ -53,18 +51,11 @@ def _service(service: Service) -> Text:
     return text.append("\n")
 
 
-class ServersScreen(ModalScreen[None]):
-    BINDINGS = [Binding("escape,V,q", "dismiss", "Close")]  # noqa: RUF012 - Textual's spelling
+class ServersScreen(ReadingScreen):
+    OPENED_BY, HEADING, SHAPE = ("overview", "services"), "vLLM servers", "tall wide"
 
-    def compose(self) -> ComposeResult:
-        with Vertical(id="dialog", classes="tall wide") as dialog:
-            dialog.border_title = "vLLM servers"
-            dialog.border_subtitle = "Esc closes"
-            with VerticalScroll():
-                yield Static(servers_text(None, ""), id="servers")
+    def page(self) -> VerticalScroll:
+        return VerticalScroll(Static(servers_text(None, ""), id="servers"))
 
     def show(self, found: Services | None, problem: str) -> None:
         self.query_one("#servers", Static).update(servers_text(found, problem))
-
-    async def action_dismiss(self, result: None = None) -> None:
-        self.dismiss(result)

@@ -11,7 +11,7 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from eagle3.core.estimate import Estimate
+from eagle3.core.estimate import Estimate, peak_parts
 from eagle3.core.records import Probe
 from eagle3.core.spec import RunSpec
 from tui import expect
@@ -21,6 +21,10 @@ from tui.themes.palette import ACCENT, MUTED, TEXT, WARN
 from tui.widgets.panel import caption, join
 
 SOURCES = {"measured": TEXT, "reported": MUTED, "derived": MUTED, "": MUTED}
+
+
+ONE_ROW_COLUMNS = 70
+"""From so many columns on the sum, the most and what is free stand in one row."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,11 @@ class EffectsPanel(VerticalScroll):
         self._shown: object = None
 
     def show(self, amounts: Amounts | None, probe: Probe | None) -> None:
-        text = effects_text(amounts, probe) if amounts is not None else Text("– until every field can be read", MUTED)
+        text = (
+            effects_text(amounts, probe, self.scrollable_content_region.width)
+            if amounts is not None
+            else Text("– until every field can be read", MUTED)
+        )
         if (text.plain, text.spans) != self._shown:
             self._shown = (text.plain, text.spans)
             self.query_one("#effects-text", Static).update(text)
@@ -53,26 +61,25 @@ class EffectsPanel(VerticalScroll):
         caption(self, subtitle=differs if number else "as the preset has it" if amounts is not None else "")
 
 
-def effects_text(amounts: Amounts, probe: Probe | None) -> Text:
-    """The whole text; lines are folded by the widget."""
+def effects_text(amounts: Amounts, probe: Probe | None, columns: int = 1000) -> Text:
+    """The whole text for so many columns; lines are folded by the widget."""
     spec, found = amounts.spec, amounts.found
     table = [expect.STAGE_COLUMNS, *(expect.stage_cells(stage, spec) for stage in found.stages)]
-    together = ("together", bytes_label(found.peak_bytes), duration_label(found.seconds), "", "", "")
+    together = ("together", bytes_label(found.stage_bytes), duration_label(found.seconds), "", "", "")
     widths = [max(map(len, column)) for column in zip(*table, together, strict=True)]
     # As narrow as what stands in it: half of 120 columns must hold it unbroken.
     head, *lines = [[cells[0].ljust(widths[0]), *map(str.rjust, cells[1:-1], widths[1:-1]), cells[-1]] for cells in table]
     rows = [Text(" ".join(head), MUTED)]
     for stage, (name, *amount, source) in zip(found.stages, lines, strict=True):
         rows.append(Text.assemble((f"{name} ", ACCENT), (f"{' '.join(amount)} ", TEXT), (source, SOURCES[stage.rate_source])))
-    sums = map(str.rjust, together[1:3], widths[1:3])
-    free = expect.free_words(probe, spec)
-    rows.append(
-        Text.assemble(
-            (f"{together[0].ljust(widths[0])} ", ACCENT),
-            (" ".join(sums), f"bold {TEXT}"),
-            (f"  {free}", WARN if "not enough" in free else TEXT),
-        )
+    sums = Text.assemble(
+        (f"{together[0].ljust(widths[0])} ", ACCENT), (" ".join(map(str.rjust, together[1:3], widths[1:3])), f"bold {TEXT}")
     )
+    free = expect.free_words(probe, spec)
+    most = Text(f"at most {bytes_label(found.peak_bytes)}; {free}", WARN if "not enough" in free else TEXT)
+    # In one row where there is the room: in a low window it is the last one in sight.
+    rows += [Text("  ").join([sums, most])] if columns >= ONE_ROW_COLUMNS else [sums, most]
+    rows.append(Text.assemble(("made of     ", MUTED), (peak_parts(found), TEXT)))
     if gpus := expect.gpu_line(probe, spec):
         rows.append(Text.assemble(("GPU memory  ", MUTED), (gpus, WARN if "not enough" in gpus else TEXT)))
     for words, source in expect.break_even(found):

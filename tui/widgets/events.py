@@ -1,6 +1,8 @@
-"""The last events of a run, newest first: what a person should know, without reading the log."""
+"""The guards of a run that have tripped, then its last events, newest first: what a person should know without the log."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from rich.text import Text
 
@@ -20,6 +22,25 @@ def event_line(event: Event, width: int) -> Text:
     )
 
 
+def tripped(events: Sequence[Event]) -> list[tuple[Event, int]]:
+    """The guards that have tripped in the last attempt, the latest first: each one's last event, and how often it has."""
+    last = max((event.attempt for event in events), default=0)
+    found: dict[str, tuple[Event, int]] = {}
+    for event in events:
+        if event.guard_name and event.attempt == last:
+            _, before = found.pop(event.guard_name, (event, 0))
+            found[event.guard_name] = (event, before + 1)
+    return list(reversed(found.values()))
+
+
+def guard_line(event: Event, times: int, width: int) -> Text:
+    """ "▲ guard stall ×2 …": what has tripped, before what it says."""
+    name = f"guard {event.guard_name}{f' ×{times}' if times > 1 else ''} "
+    symbol, colour = LEVELS.get(event.level, ("·", MUTED))
+    told = fit(one_line(event.text), max(0, width - 2 - len(name)))
+    return Text.assemble((f"{symbol} ", colour), (fit(name, width - 2), f"bold {colour}"), (told, colour))
+
+
 class EventsPanel(Panel):
     TITLE = "Events"
     view: RunView | None = None
@@ -34,4 +55,9 @@ class EventsPanel(Panel):
     def draw(self, width: int) -> Text:
         if self.view is None or not self.view.events:
             return quiet("nothing yet")
-        return join([event_line(event, width) for event in list(reversed(self.view.events))[:30]])
+        guards = tripped(self.view.events)
+        pinned = {id(event) for event, _ in guards}
+        others = [event for event in reversed(self.view.events) if id(event) not in pinned][:30]
+        return join(
+            [*(guard_line(event, times, width) for event, times in guards), *(event_line(event, width) for event in others)]
+        )

@@ -102,12 +102,13 @@ class RunSpec(Section):
     @model_validator(mode="after")
     def _devices_exist(self) -> RunSpec:
         gpus, spread = self.hardware.gpus, self.server.tensor_parallel
+        known = f"{gpus} (0 to {gpus - 1})" if gpus else "none"
         for stage in ("regenerate", "extract", "train", "evaluate"):
             named = self.devices.of(stage)
             if len(set(named)) < len(named):
                 raise ValueError(f"devices.{stage} {named} names a GPU twice")
             if beyond := [gpu for gpu in named if gpu >= gpus]:
-                raise ValueError(f"devices.{stage} names GPU {beyond[0]}, and {self.machine} has {gpus} (0 to {gpus - 1})")
+                raise ValueError(f"devices.{stage} names GPU {beyond[0]}, and {self.machine} has {known}")
             if stage != "train" and named and len(named) < spread:
                 raise ValueError(f"devices.{stage} names {len(named)} GPUs, and server.tensor_parallel is {spread}")
         return self

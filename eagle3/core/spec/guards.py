@@ -33,10 +33,17 @@ class Guards(Section):
     memory: Response = field("warn", f"GPU memory that creeps up: {_HOW}")
     memory_share: Share = field(0.10, "growth in parts of the card", "share")
     memory_after_steps: Count = field(100, "steps of an attempt after which growth is counted", "steps")
-    clock: Response = field("warn", f"a clock that jumps: {_HOW}")
-    clock_jump_s: Positive = field(60.0, "difference between the clock and a steady one", "s")
+    clock: Response = field("warn", f"a clock that jumps, in whatever stage: {_HOW}")
+    clock_jump_s: Positive = field(60.0, "difference between the clock and a steady one, from one heartbeat to the next", "s")
+    server: Literal["warn", "pause", "stop"] = field(
+        "warn",
+        "a server that dies: warn (told, and started again up to server.restarts times), pause (told, and held until somebody "
+        "lets it go on, then started again) or stop (the first death ends the stage, resumable); after the last restart it ends",
+    )
     stall: Literal["off", "warn", "stop"] = field(
-        "warn", "a run that falls silent: off, warn (an event, and its threads' stacks in the log) or stop (it ends, resumable)"
+        "warn",
+        "a run that falls silent: off, warn (an event, and its threads' stacks in the log) or stop (it ends, resumable); no "
+        "pause, since what is silent obeys none",
     )
     stall_s: Positive = field(300.0, "silence before that; ten times the usual gap between rows where that is longer", "s")
     repeated: Response = field("stop", f"answers of repeated tokens: {_HOW}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from eagle3.stages import train
 from eagle3.stages.context import StageContext, StageError
 from eagle3.training.session import Session
+from tests.support.guards import the_guard
 
 pytestmark = pytest.mark.slow
 
@@ -25,9 +25,7 @@ def tripped(rows_of: Rows) -> Callable[[StageContext, str], dict[str, Any]]:
     """The one event of a guard, which must state its numbers and what to do."""
 
     def find(ctx: StageContext, kind: str) -> dict[str, Any]:
-        (event,) = [row for row in rows_of(ctx, "events.jsonl") if row["kind"] == f"guard-{kind}"]
-        assert set(event["guard"]) == {"value", "threshold", "counts", "response"} and event["guard"]["counts"]
-        return event
+        return dict(the_guard(rows_of(ctx, "events.jsonl"), kind))
 
     return find
 
@@ -102,19 +100,3 @@ def test_gpu_memory_that_creeps_up_step_by_step_is_told(
     train.run(ctx)
     event = tripped(ctx, "memory")
     assert "grew by 15% of the card since step 2" in event["text"] and event["guard"]["counts"] == {"step": 5.0}
-
-
-def test_a_clock_that_is_set_forward_in_a_training_is_told_and_the_training_goes_on(
-    toy_run: Callable[..., StageContext], tripped: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ctx = toy_run(max_steps=6)
-    real, on_step = time.time, Session._on_step
-
-    def set_the_clock_behind_step_3(session: Session, row: Any) -> None:
-        if row.step == 3:
-            monkeypatch.setattr(time, "time", lambda: real() + 7200.0)
-        on_step(session, row)
-
-    monkeypatch.setattr(Session, "_on_step", set_the_clock_behind_step_3)
-    assert train.run(ctx)["steps"] == 6
-    assert "jumped by +7200 s" in tripped(ctx, "clock")["text"]

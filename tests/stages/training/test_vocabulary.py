@@ -11,6 +11,7 @@ import pytest
 
 from eagle3.stages import vocabulary
 from eagle3.stages.context import StageContext, StageError
+from tests.support.guards import the_guard
 
 TRAIN = [("train", [1, 2], [40, 40, 40, 50, 50, 60]), ("train", [3], [40, 50, 33])]
 
@@ -45,8 +46,8 @@ def test_coverage_counts_the_heldout_tokens_that_the_draft_can_never_propose_and
     saved = json.loads((ctx.run_dir / "vocabulary" / "coverage.json").read_text())
     assert saved["heldout"] == {"tokens": 200, "covered": 100, "share": 0.5, "missed_most": {"63": 50, "62": 50}}
     assert saved["train"]["share"] == 1.0
-    (warning,) = [event for event in rows_of(ctx, "events.jsonl") if event["kind"] == "guard-coverage"]
-    assert warning["level"] == "warn" and "50.0%" in warning["text"]
+    warning = the_guard(rows_of(ctx, "events.jsonl"), "coverage")
+    assert warning["guard"]["value"] == 0.5 and "50.0%" in warning["text"]
 
 
 def test_old_counts_are_not_taken_for_new_ones(run: Callable[..., StageContext]) -> None:

@@ -1,0 +1,90 @@
+"""A clock that is set in the middle of a run is a guard of its own, in whatever stage; then the run goes on, is held, or ends.
+
+The clock of this machine is left alone: a library preloaded into the run's processes sets theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3.runner import rundir
+from eagle3.runner.launch import launch
+from tests.runner.support import shell, state_is, wait_end, wait_for
+from tests.support.guards import of_guard, the_guard
+
+
+@pytest.fixture
+def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets the clock of what is started from now on by so many seconds. It is replaced whole, for it is read all the time."""
+    library, place = tmp_path / "set_clock.so", tmp_path / "clock"
+    source = Path(__file__).parent / "set_clock.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    place.write_text("0")
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("FAKE_CLOCK", str(place))
+
+    def to(seconds: int) -> None:
+        (tmp_path / "new").write_text(str(seconds))
+        (tmp_path / "new").rename(place)
+
+    return to
+
+
+def rows(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
+
+
+def begun(workspace: Path, **clock: Any) -> Path:
+    script = "touch ready; exec sleep 600"
+    run_dir = Path(launch(workspace, "r", "", shell(script, heartbeat_s=0.1, **clock))["run_dir"])
+    wait_for((run_dir / "ready").exists)
+    wait_for((run_dir / "attempts/1/heartbeat.json").exists)
+    return run_dir
+
+
+def test_it_is_told_with_its_numbers_each_time_and_the_run_goes_on(workspace: Path, set_clock: Callable[[int], None]) -> None:
+    run_dir = begun(workspace)
+    set_clock(7200)
+    wait_for(lambda: of_guard(rows(run_dir), "clock"))
+    event = the_guard(rows(run_dir), "clock")
+    assert event["actor"] == "supervisor" and event["guard"]["threshold"] == 60.0 and event["guard"]["response"] == "warn"
+    assert abs(event["guard"]["value"] - 7200) < 60 and "jumped by +7" in event["text"]
+    set_clock(0)
+    wait_for(lambda: len(of_guard(rows(run_dir), "clock")) == 2)
+    assert of_guard(rows(run_dir), "clock")[1]["guard"]["value"] < -7100, "set back is told too"
+    assert of_guard(rows(run_dir), "stall") == [] and not (run_dir / "stop.json").exists()
+
+
+def test_a_jump_below_the_specs_threshold_and_one_that_it_does_not_mind_are_no_event(
+    workspace: Path, set_clock: Callable[[int], None]
+) -> None:
+    run_dir = begun(workspace, clock={"response": "pause", "jump_s": 9000.0})
+    set_clock(7200)
+    wait_for(lambda: [row for row in rows(run_dir) if row["kind"] == "clock"])
+    set_clock(0)
+    set_clock(100_000)
+    wait_for(lambda: of_guard(rows(run_dir), "clock"))
+    assert the_guard(rows(run_dir), "clock")["guard"]["value"] > 9000
+
+
+def test_where_the_spec_says_pause_the_worker_is_asked_to_hold(workspace: Path, set_clock: Callable[[int], None]) -> None:
+    run_dir = begun(workspace, clock={"response": "pause", "jump_s": 60.0})
+    set_clock(7200)
+    wait_for((run_dir / "control.json").exists)
+    assert rundir.read_object(run_dir / "control.json")["pause"]["by"] == "the guard clock"
+    assert the_guard(rows(run_dir), "clock")["guard"]["response"] == "pause" and state_is(run_dir, "running")()
+
+
+def test_where_the_spec_says_stop_the_run_ends_and_can_be_resumed(workspace: Path, set_clock: Callable[[int], None]) -> None:
+    run_dir = begun(workspace, clock={"response": "stop", "jump_s": 60.0})
+    set_clock(7200)
+    ended = wait_end(run_dir)
+    assert ended["stopped"] and ended["by"] == "the guard clock"
+    event = the_guard(rows(run_dir), "clock")
+    assert event["level"] == "error" and event["guard"]["response"] == "stop"

@@ -1,0 +1,55 @@
+"""A question whose answer may change something: no key answers it that was typed before a person can have read it."""
+
+from __future__ import annotations
+
+import time
+from typing import TypeVar
+
+from textual import events
+from textual.screen import ModalScreen
+
+READ_S = 0.3
+"""Seconds that a question stands, and that no key is pressed, before one can answer it. Who types ahead, or into what they
+took for a field, presses the next key sooner."""
+TOO_SOON = "too soon to be an answer; press it again"
+
+Answer = TypeVar("Answer")
+
+
+class Question(ModalScreen[Answer]):
+    """`takes` says whether a key counts; the app asks it before it hands a key on. ``harmless``: keys that change nothing."""
+
+    read_s = READ_S
+    _quiet_since: float | None = None
+    """When it was painted, or a key came that was none for it; None before the first picture."""
+
+    def harmless(self) -> frozenset[str]:
+        return frozenset({"escape"})
+
+    def foot(self) -> str:
+        """What stands in the frame below."""
+        return ""
+
+    def show_foot(self) -> None:
+        self.query_one("#dialog").border_subtitle = self.foot()
+
+    def on_screen_resume(self) -> None:
+        """It has come to the front: what is typed counts once it was painted."""
+        self._quiet_since = None
+        self.call_after_refresh(self._painted)
+
+    def _painted(self) -> None:
+        self._quiet_since = time.monotonic()
+
+    def takes(self, event: events.Key) -> bool:
+        """Whether the key was pressed by somebody who can have read the question. What comes too soon is said, and dropped."""
+        if event.key in self.harmless():
+            return True
+        if self._quiet_since is not None and event.time - self._quiet_since >= self.read_s:
+            self._quiet_since = 0.0  # it was read: nothing is too soon any more
+            self.show_foot()
+            return True
+        if self._quiet_since is not None:
+            self._quiet_since = max(self._quiet_since, event.time)
+        self.query_one("#dialog").border_subtitle = TOO_SOON
+        return False
