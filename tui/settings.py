@@ -96,7 +96,11 @@ def _checked(told: object, fields: Mapping[str, Callable[[Any], object]], sectio
     for name, value in told.items():
         where = f"{section}.{name}" if section else name
         if name not in fields:
-            raise _WrongError(where, "there is no such field")
+            import difflib  # only where something is wrong
+
+            near = difflib.get_close_matches(name, fields, n=1)
+            nearest = f"; the nearest is {where.removesuffix(name)}{near[0]}" if near else ""
+            raise _WrongError(where, f"there is no such field{nearest}")
         try:
             found[name] = fields[name](value)
         except ValueError as error:

@@ -41,7 +41,9 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     [
         ("theme = 'pink'", "theme in"),
         ("colour = 1", "there is no such field"),
-        ("poll_s = 0", "poll_s in"),
+        ("[alerts]\nbel = true", "the nearest is alerts.bell"),
+        ("ascii = 'yes'", "write true or false"),
+        ("poll_s = 0", "write seconds from 0.5 to 600"),
         ("[alerts]\nquiet_hours = '25:00-07:00'", "write quiet hours as"),
         ("[alerts]\nkinds = ['fire']", "there is no alert 'fire'"),
         ("= broken", "is not TOML"),
