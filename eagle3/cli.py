@@ -47,7 +47,8 @@ from eagle3.commands.shakedown import shakedown
 from eagle3.core.estimate import break_even_lines, estimate
 from eagle3.core.launching import new_run_id
 from eagle3.core.presets import SpecError
-from eagle3.core.records import LIVE_STATES, RunSummary
+from eagle3.core.records import RunSummary
+from eagle3.core.run_states import LIVE_STATES
 from eagle3.core.wording import progress_line
 from eagle3.measured import rates_of
 

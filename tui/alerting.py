@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from eagle3.core.records import LIVE_STATES, Disk, RunSummary, Since
+from eagle3.core.run_states import LIVE_STATES
 from tui.formats import bytes_label, one_line, state_label
+
+if TYPE_CHECKING:
+    from eagle3.core.records import Disk, RunSummary, Since
 
 KINDS = ("finished", "failed", "stalled", "lost", "disk", "link")
 """The kinds of alerts: a run that ended well or badly, that is silent, that is gone; a disk nearly full; a link that is lost."""

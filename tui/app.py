@@ -11,27 +11,24 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import events
 from textual.app import SystemCommand
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Input, TextArea
 
 from tui import messages
 from tui.alerting import Alert, of_link
 from tui.calling import Caller
-from tui.catalog import Catalog
+from tui.catalog import summaries
 from tui.fleet import NOT_KEPT, Member, Place
 from tui.formats import count_label, one_line
 from tui.keymap import KEYS
 from tui.login import login_questions
 from tui.navigation import Navigation
 from tui.news import News
-from tui.ports import Connect
 from tui.screens.base import ConsoleScreen, bindings_of
-from tui.screens.confirm import Choice, Confirm
 from tui.screens.overview import OverviewScreen
 from tui.screens.question import Question
 from tui.session import Session
@@ -40,6 +37,10 @@ from tui.state import Console
 from tui.taping import Taping
 from tui.themes.palette import PALETTES
 from tui.tidying import Tidy
+
+if TYPE_CHECKING:
+    from tui.catalog import Catalog
+    from tui.ports import Connect
 
 DEFAULT_WORKSPACE = "~/eagle3"
 CALM_TICK_S = 5.0
@@ -140,16 +141,24 @@ class ConsoleApp(Navigation, News, Taping):
             self.begin_recording(self._record_to)
         for member in self.members.values():
             self._begin(member)
-        if self.first_run:
-            self.call_after_refresh(self.open_run, self.first_run)
 
     def _begin(self, member: Member) -> None:
-        """Show what is known of a host from before, and connect."""
+        """Once the first picture is drawn: show what is known of a host from before, and connect."""
+        self.call_after_refresh(self._start, member)
+
+    def _start(self, member: Member) -> None:
+        self.run_worker(self._recall(member))
+
+    async def _recall(self, member: Member) -> None:
         if self.catalog is not None:
-            member.console.remember(self.catalog.runs(member.name, member.session.workspace))
             member.looked_at = self.catalog.looked(member.name, member.session.workspace)
+            if kept := self.catalog.runs(member.name, member.session.workspace):
+                member.console.remember(await asyncio.to_thread(summaries, kept))
             self._tell_catalog_problem()
-        self.call_after_refresh(member.session.start)
+        if self.first_run and member is self.front:
+            self.open_run(self.first_run)
+        member.session.start()
+        self.present()
 
     async def on_unmount(self) -> None:
         self.end_recording()
@@ -172,7 +181,7 @@ class ConsoleApp(Navigation, News, Taping):
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """With reduced motion no cursor blinks."""
-        if self.settings.reduced_motion and isinstance(event.widget, (Input, TextArea)):
+        if self.settings.reduced_motion and hasattr(event.widget, "cursor_blink"):
             event.widget.cursor_blink = False
 
     def _tick(self) -> None:
@@ -287,6 +296,8 @@ class ConsoleApp(Navigation, News, Taping):
         path.write_text(self.export_screenshot(title=f"{self.TITLE} · {self.console_state.host}"), encoding="utf-8")
 
     def action_leave(self) -> None:
+        from tui.screens.confirm import Choice, Confirm
+
         note = "Runs go on in the container; reopen the console to find them."
         unsaved = any(view.changed for member in self.members.values() for view in member.console.notes.values())
         if unsaved:

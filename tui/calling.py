@@ -7,10 +7,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from tui.alerting import Alert, is_quiet, quiet_span
 from tui.formats import one_line
-from tui.settings import AlertSettings
+
+if TYPE_CHECKING:
+    from tui.settings import AlertSettings
 
 COMMAND_LIMIT_S = 20.0
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import platformdirs
-from pydantic import ValidationError
 
-from eagle3.core.readiness.report import Report
-from eagle3.core.records import RunSummary
+if TYPE_CHECKING:
+    from eagle3.core.readiness.report import Report
+    from eagle3.core.records import RunSummary
 
 MIGRATIONS = (
     """
@@ -128,23 +129,16 @@ class Catalog:
                 return
             self._seen[key] = mark
 
-    def runs(self, host: str, workspace: str) -> list[tuple[RunSummary, float]]:
-        """The runs last seen on ``host``, newest first, each with when (this machine's Unix seconds)."""
+    def runs(self, host: str, workspace: str) -> list[tuple[str, float]]:
+        """The runs last seen on ``host`` as texts for `summaries`, newest first, each with when (this machine's Unix seconds)."""
         try:
-            rows = self._db.execute(
+            return self._db.execute(
                 "SELECT summary, seen_at FROM runs WHERE host = ? AND workspace = ? ORDER BY seen_at DESC LIMIT 200",
                 (host, workspace),
             ).fetchall()
         except sqlite3.Error as error:
             self.problem = f"The list of known runs in {self.path} cannot be read ({error}); the host still has them."
             return []
-        found = []
-        for text, seen_at in rows:
-            try:
-                found.append((RunSummary.model_validate_json(text), float(seen_at)))
-            except ValidationError:
-                continue  # written by another version; the host says it anew
-        return found
 
     def save_report(
         self, host: str, workspace: str, spec_hash: str, report: Report, ages: Mapping[str, float], at: float
@@ -171,6 +165,8 @@ class Catalog:
             ).fetchone()
             if row is None:
                 return None
+            from eagle3.core.readiness.report import Report  # with pydantic: not before the first picture
+
             ages = {str(key): float(value) for key, value in json.loads(row[1]).items()}
             return Report.model_validate_json(row[0]), ages, float(row[2])
         except sqlite3.Error as error:
@@ -229,6 +225,21 @@ class Catalog:
 
     def close(self) -> None:
         self._db.close()
+
+
+def summaries(kept: Sequence[tuple[str, float]]) -> list[tuple[RunSummary, float]]:
+    """The runs that `Catalog.runs` gave as texts. Its first call loads pydantic: for a thread, after the first picture."""
+    from pydantic import ValidationError
+
+    from eagle3.core.records import RunSummary
+
+    found = []
+    for text, seen_at in kept:
+        try:
+            found.append((RunSummary.model_validate_json(text), float(seen_at)))
+        except ValidationError:
+            continue  # written by another version; the host says it anew
+    return found
 
 
 def _migrate(db: sqlite3.Connection) -> None:

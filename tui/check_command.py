@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from eagle3.core import presets
 from eagle3.core.readiness.judge import judge
-from eagle3.core.readiness.report import GROUPS, WORST_FIRST, Check, Report, Status, concluded
+from eagle3.core.readiness.report import Check, Report, concluded
+from eagle3.core.readiness.statuses import GROUPS, WORST_FIRST, Status
 from eagle3.core.readiness.wants import wants
 from eagle3.core.readiness.words import CHECK_WORDS, lines, markdown
 from eagle3.core.spec import RunSpec

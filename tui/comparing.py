@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eagle3.core.records import LIVE_STATES, RunSummary
+from eagle3.core.records import RunSummary
+from eagle3.core.run_states import LIVE_STATES
 from tui.formats import UNKNOWN, duration_label, number_label, state_label
 from tui.plotting.figures import FIGURES, Line
 from tui.plotting.view import Axis

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from eagle3.core.records import MetricRow, Probe, RunSummary
-from remote.ask import Ask
 from tui.ports import Connect, ContainerPort, OnLink
 from tui.tidying import keep_loaded
+
+if TYPE_CHECKING:
+    from remote.ask import Ask
 
 FIRST = ("remote.connection", "tui.plan")
 REST = (
@@ -23,6 +24,8 @@ def preload() -> None:
     keep_loaded()
     for name in FIRST:
         import_module(name)
+    from eagle3.core.records import MetricRow, Probe, RunSummary
+
     for model in (Probe, RunSummary, MetricRow):
         model.model_rebuild()
 

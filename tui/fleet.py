@@ -16,21 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from tui import messages
-from tui.calling import Caller
-from tui.ports import Connect
 from tui.screens.base import ConsoleScreen
-from tui.session import Session
-from tui.state import Console
 from tui.widgets.titlebar import link_words
 
 if TYPE_CHECKING:
-    from tui import plan
+    from tui import messages, plan
     from tui.app import ConsoleApp
+    from tui.calling import Caller
     from tui.checking import Checking
     from tui.comparing import Compared
     from tui.launching import Launching
     from tui.mending import Mending
+    from tui.ports import Connect
+    from tui.session import Session
+    from tui.state import Console
 
 BEHIND_POLLS = 6
 """A host that is not in front is asked this many times less often: many hosts cost little more than one."""

@@ -6,16 +6,35 @@ Everything shown to a person goes through here, so that "3 min 05 s" is written 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from eagle3.core.harmless import clean_line, clean_lines, clean_text, one_line
 from eagle3.core.readiness.words import CHECK_WORDS
 from eagle3.core.wording import STATE_WORDS, UNKNOWN, bytes_label, duration_label, rate_label
 
 __all__ = [
-    "CHECK_WORDS", "LINK_WORDS", "STATE_WORDS", "UNKNOWN", "age_label", "bar", "bytes_label", "clean_line", "clean_lines",
+    "CHECK_WORDS",
+    "LINK_WORDS",
+    "STATE_WORDS",
+    "UNKNOWN",
+    "age_label",
+    "bar",
+    "bytes_label",
+    "clean_line",
+    "clean_lines",
     "clean_text",
-    "count_label", "duration_label", "fit", "number_label", "one_line", "pair_label", "rate_label", "share", "short_duration",
+    "count_label",
+    "duration_label",
+    "fit",
+    "fit_middle",
+    "number_label",
+    "one_line",
+    "pair_label",
+    "rate_label",
+    "share",
+    "short_duration",
     "state_label",
+    "told_apart",
 ]  # fmt: skip
 
 LINK_WORDS: dict[str, tuple[str, str]] = {
@@ -112,3 +131,35 @@ def fit(text: str, width: int) -> str:
     if width <= 0:
         return ""
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def fit_middle(text: str, width: int) -> str:
+    """``text`` cut to ``width`` columns in its front half: names of runs differ at their ends, and often begin alike."""
+    front = width // 3
+    return text if len(text) <= width else f"{text[:front]}…{text[front + 1 - width :]}"
+
+
+def told_apart(texts: Sequence[str], width: int) -> list[str]:
+    """The texts in ``width`` columns each, cut so that those that differ still do: what they have in common goes first. Where
+    nothing helps they are numbered."""
+    different, ends = len(set(texts)), [fit(text, width) for text in texts]
+    if len(set(ends)) == different or width < 6:
+        return ends
+    letters = list(zip(*texts, strict=False))
+    common = next((place for place, found in enumerate(letters) if len(set(found)) > 1), len(letters))
+    word = max(texts[0].rfind(mark, 0, common) for mark in "-_./ ") + 1
+    tries = []
+    if max(len(text) for text in texts) - word <= width // 2:
+        tries.append([text if len(text) <= width else f"{text[: word - 1 + width - len(text)]}…{text[word:]}" for text in texts])
+    for begin in (word, common):
+        front, rest = "…" if begin else "", [text[begin:] for text in texts]
+        room = width - len(front)
+        tries.append([front + fit(text, room) for text in rest])
+        for tail in range(1, room - 1):
+            kept = room - 1 - tail
+            tries.append([front + (text if len(text) <= room else f"{text[:kept]}…{text[-tail:]}") for text in rest])
+    best = max(tries, key=lambda tried: len(set(tried)))
+    if len(set(best)) == different:
+        return best
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts), 1)}
+    return [fit(f"{numbers[text]} {text}", width) for text in texts]

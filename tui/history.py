@@ -8,9 +8,12 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from eagle3.core.records import Disk, Probe, VllmServer
 from tui.plotting.series import thin
+
+if TYPE_CHECKING:
+    from eagle3.core.records import Disk, Probe, VllmServer
 
 KEPT = 240
 TRAIL_KEPT = 1600

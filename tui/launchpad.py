@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tui.keymap import RebindError, rebind
 from tui.settings import Settings, SettingsError, default_path, load
@@ -23,7 +24,7 @@ THIS_MACHINE = "this machine"
 """The name under which ``--local`` is shown."""
 
 
-def chosen(path: Path, options: Mapping[str, object]) -> tuple[Settings, str]:
+def chosen(path: Path, options: Mapping[str, Any]) -> tuple[Settings, str]:
     """The settings with what the command line says over them, and a sentence on what of them cannot be used."""
     problem = ""
     try:
@@ -31,7 +32,7 @@ def chosen(path: Path, options: Mapping[str, object]) -> tuple[Settings, str]:
         rebind(settings.keys)
     except (SettingsError, RebindError) as error:
         settings, problem = Settings(), str(error)
-    return settings.model_copy(update={name: value for name, value in options.items() if value}), problem
+    return replace(settings, **{name: value for name, value in options.items() if value}), problem
 
 
 def open_console(
@@ -120,7 +121,7 @@ def player(
     app = ConsoleApp(
         places[0].connect, host=places[0].name, others=places[1:], clock=clock, poll_s=recording.poll_s, speed=speed,
         run_id=run_id, terminal_is_there=terminal_is_there, problem=problem, replay_of=title(recording),
-        settings=settings.model_copy(update={"alerts": settings.alerts.model_copy(update={"kinds": []})}),
+        settings=replace(settings, alerts=replace(settings.alerts, kinds=())),
     )  # fmt: skip
     app.cut = recording.problem
     return app

@@ -9,7 +9,6 @@ from textual.app import App
 from textual.screen import Screen
 
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
-from tui.screens.confirm import Choice, Confirm
 
 
 def login_questions(app: App[Any]) -> Ask:
@@ -18,6 +17,8 @@ def login_questions(app: App[Any]) -> Ask:
     one_at_a_time = asyncio.Lock()
 
     async def host_key(question: HostKeyQuestion) -> bool:
+        from tui.screens.confirm import Choice, Confirm
+
         rows = [("Host", question.host), ("Key", question.key_type), ("Fingerprint", question.fingerprint)]
         buttons = [Choice("trust", "y", "Trust it"), Choice("", "escape", "Refuse")]
         note = "Nobody has vouched for this key yet. Compare the fingerprint with what the host's owner says."

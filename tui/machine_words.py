@@ -5,10 +5,12 @@ Whether a run can be started is judged elsewhere, by ``eagle3.core.readiness``; 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from eagle3.core.records import Disk
 from tui.formats import bytes_label, clean_line, pair_label, share
+
+if TYPE_CHECKING:
+    from eagle3.core.records import Disk
 
 LOW_DISK_BYTES = 2 << 30
 LOW_SHARE = 0.05

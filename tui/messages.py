@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from eagle3.core.records import Forkable, LogFile, LogPage, LogSearch, NotesText, Probe, Services, Since
-from tui.ports import BacklogView, RunNewsView
-from tui.reading import LogAsk
-from tui.state import LinkState, RunView
+if TYPE_CHECKING:
+    from eagle3.core.records import Forkable, LogFile, LogPage, LogSearch, NotesText, Probe, Services, Since
+    from tui.ports import BacklogView, RunNewsView
+    from tui.reading import LogAsk
+    from tui.state import LinkState, RunView
 
 
 class OfHost(Message):

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
-from textual.widgets import Input, TextArea
+from textual.widgets import Input
 
 from tui.fleet import Fleet
 from tui.keymap import key_of
@@ -51,6 +51,8 @@ class Navigation(Fleet, TerminalApp):
 
     def action_step_back(self) -> None:
         """Out of a field that takes every key as text, or of what a screen has opened; from anywhere else to Overview."""
+        from textual.widgets import TextArea  # with documents and their parsers: not before the first picture
+
         if isinstance(self.focused, Input):
             self.screen.set_focus(None)
         elif isinstance(self.focused, TextArea) and not self.focused.read_only:

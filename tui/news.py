@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from tui import messages
 from tui.alerting import Alert, happened_words, of_disks, of_runs, since_words
-from tui.catalog import Catalog
-from tui.fleet import Member
 from tui.formats import age_label, clean_text
-from tui.keeping import MOST_ROWS, pack, unpack
 from tui.readiness_news import ReadinessNews
 from tui.state import NotesView, RunView
+
+if TYPE_CHECKING:
+    from tui import messages
+    from tui.catalog import Catalog
+    from tui.fleet import Member
 
 KEEP_S = 60.0
 """The picture of a run that goes on is kept so often."""
@@ -87,6 +88,8 @@ class News(ReadinessNews):
         ended_now = view.ended and view.state != member.kept[2]
         if view.at - member.kept[0] < least_s and not ended_now:
             return
+        from tui.keeping import MOST_ROWS, pack  # with pydantic: not before the first picture
+
         member.kept = (view.at, view.metrics.version, view.state)
         where = (member.name, member.session.workspace, view.run_id)
         rows, events, at = view.metrics.sampled(MOST_ROWS), list(view.events), view.at
@@ -108,7 +111,11 @@ class News(ReadinessNews):
         if self.catalog is None or view.heard or view.kept_at is not None:
             return
         found = self.catalog.picture(self.console_state.host, self.session.workspace, view.run_id)
-        if found is not None and (kept := unpack(found[0])) is not None:
+        if found is None:
+            return
+        from tui.keeping import unpack  # with pydantic: not before the first picture
+
+        if (kept := unpack(found[0])) is not None:
             view.take_kept(kept, found[1])
 
     def on_follow_failed(self, message: messages.FollowFailed) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 from eagle3.core.estimate import estimate
 from eagle3.core.presets import SpecError
 from eagle3.core.readiness.words import lines
-from eagle3.core.records import LIVE_STATES, Result, RunSummary
+from eagle3.core.records import Result, RunSummary
+from eagle3.core.run_states import LIVE_STATES
 from eagle3.core.spec import RunSpec
 from eagle3.core.wording import result_of
 from remote.errors import EXIT_CODES, ContainerError, LinkError, NoPython

@@ -7,26 +7,25 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from eagle3.core.records import (
-    Event,
-    Forkable,
-    LogFile,
-    LogPage,
-    LogSearch,
-    MetricRow,
-    NotesText,
-    Probe,
-    Progress,
-    Result,
-    RunSummary,
-    Services,
-    Since,
-)
-from remote.ask import Ask
-
 if TYPE_CHECKING:
     from eagle3.core.lineage import ForkPlan
+    from eagle3.core.records import (
+        Event,
+        Forkable,
+        LogFile,
+        LogPage,
+        LogSearch,
+        MetricRow,
+        NotesText,
+        Probe,
+        Progress,
+        Result,
+        RunSummary,
+        Services,
+        Since,
+    )
     from eagle3.core.spec import RunSpec
+    from remote.ask import Ask
 
 
 class LinkView(Protocol):

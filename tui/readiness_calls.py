@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
+import os
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remote.errors import ContainerError, LinkError
 from tui import messages
-from tui.ports import ToldView
 from tui.session_part import SessionPart, sentence
 
 if TYPE_CHECKING:
     from eagle3.core.readiness.report import Action
     from eagle3.core.spec import RunSpec
+    from tui.ports import ToldView
 
 
 class ReadinessCalls(SessionPart):
@@ -29,7 +29,7 @@ class ReadinessCalls(SessionPart):
 
     def deep_check(self, spec: RunSpec, sections: Sequence[str] = ()) -> None:
         """Run the deep probes for ``spec``, or only some sections; what they find is told as it comes."""
-        self._change("Deep check", self._deep_check(spec, sections, f"deep-{secrets.token_hex(6)}"))
+        self._change("Deep check", self._deep_check(spec, sections, f"deep-{os.urandom(6).hex()}"))
 
     def stop_job(self) -> None:
         """Stop the deep check or the build under way; what it has done stays."""

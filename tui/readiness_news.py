@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from tui import messages
+from typing import TYPE_CHECKING
+
 from tui.fleet import Fleet
+
+if TYPE_CHECKING:
+    from tui import messages
 
 
 class ReadinessNews(Fleet):

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from eagle3.core.records import LogFile, LogLine, LogPage, LogSearch
+if TYPE_CHECKING:
+    from eagle3.core.records import LogFile, LogLine, LogPage, LogSearch
 
 WINDOW_LINES = 3000
 """Lines kept here; those far from the reader are let go."""

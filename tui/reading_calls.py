@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from eagle3.core.records import LogFile, LogPage, LogSearch
 from remote.errors import ContainerError, LinkError
 from tui import messages
-from tui.reading import LogAsk
 from tui.session_part import SessionPart, sentence
 from tui.state import RunView
+
+if TYPE_CHECKING:
+    from eagle3.core.records import LogFile, LogPage, LogSearch
+    from tui.reading import LogAsk
 
 
 class ReadingCalls(SessionPart):

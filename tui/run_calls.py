@@ -10,13 +10,13 @@ from remote.ask import Ask, SecretQuestion
 from remote.errors import ContainerError, LinkError
 from tui import messages
 from tui.formats import one_line
-from tui.ports import StopMode
 from tui.run_secrets import SecretError, started_with, values_of
 from tui.session_part import RETRY_S, SessionPart, sentence
 
 if TYPE_CHECKING:
     from eagle3.core.spec import RunSpec
     from tui.forking import Fork
+    from tui.ports import StopMode
 
 LAUNCH_TRIES = 20
 

@@ -11,20 +11,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from remote.ask import Ask
 from remote.errors import ContainerError, LinkError, NoPython
 from tui import messages
 from tui.formats import one_line
-from tui.ports import Connect, ContainerPort, LinkView
 from tui.readiness_calls import ReadinessCalls
 from tui.reading_calls import ReadingCalls
 from tui.run_calls import RunCalls
 from tui.session_part import RETRY_S, sentence
 from tui.state import LinkState
+
+if TYPE_CHECKING:
+    from remote.ask import Ask
+    from tui.ports import Connect, ContainerPort, LinkView
 
 FOLLOW_S = 1.0
 """Seconds between two reads of the open run."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from remote.errors import ContainerError, LinkError
 from tui.formats import one_line
-from tui.ports import ContainerPort
+
+if TYPE_CHECKING:
+    from remote.errors import ContainerError, LinkError
+    from tui.ports import ContainerPort
 
 RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds between one try and the next."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from eagle3.core.records import LIVE_STATES, Disk, Gpu, Probe, RunSummary, VllmServer
+from eagle3.core.run_states import LIVE_STATES
 from tui.alerting import FULL_SHARE
 from tui.formats import (
     STATE_WORDS,
@@ -24,7 +25,10 @@ from tui.formats import (
 )
 from tui.history import History, sparkline
 from tui.machine_words import disk_warning
-from tui.state import Console, Known
+
+if TYPE_CHECKING:
+    from eagle3.core.records import Disk, Gpu, Probe, RunSummary, VllmServer
+    from tui.state import Console, Known
 
 WORST_STATES = ("failed", "lost", "unknown", "stalled", "unsupervised")
 RECENT_S = 24 * 3600.0

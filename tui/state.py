@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from eagle3.core.readiness.report import Report
-from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES, Event, Probe, Progress, Result, RunSummary
+from eagle3.core.run_states import LIVE_STATES, RESUMABLE_STATES
 from tui.formats import clean_line
 from tui.history import History
-from tui.keeping import Kept
 from tui.plotting.rows import Metrics
-from tui.ports import BacklogView, LinkView, RunNewsView, ThinnedView
-from tui.reading import Reading
+
+if TYPE_CHECKING:
+    from eagle3.core.readiness.report import Report
+    from eagle3.core.records import Event, Probe, Progress, Result, RunSummary
+    from tui.keeping import Kept
+    from tui.ports import BacklogView, LinkView, RunNewsView, ThinnedView
+    from tui.reading import Reading
 
 T = TypeVar("T")
 
@@ -124,6 +127,8 @@ class RunView:
         """The run's ``report.json``; None where it has none."""
         self.started_under, self.report_words = None, "none was recorded"
         if text is not None and text.strip() not in ("", "null"):
+            from eagle3.core.readiness.report import Report  # with pydantic: not before the first picture
+
             try:
                 self.started_under, self.report_words = Report.model_validate_json(text), ""
             except ValueError:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from eagle3.core.records import Probe
 from tui import messages
 from tui.fleet import Fleet
 from tui.formats import bytes_label
@@ -66,7 +65,7 @@ class Taping(Fleet):
         self.tell(f"Recording into {path}.")
         for member in self.members.values():
             self.record(member.name, messages.LinkChanged(member.console.link))
-            if isinstance(probe := member.console.probe.value, Probe) and member.console.runs_known:
+            if (probe := member.console.probe.value) is not None and member.console.runs_known:
                 self.record(member.name, messages.ProbeArrived(probe, self.clock()))
         if view := self.front.console.open_run:
             self.front.session.follow(view.run_id)  # from its beginning: news are only what is new

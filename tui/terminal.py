@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.app import App
@@ -17,9 +17,11 @@ from textual.screen import Screen
 from tui.formats import one_line
 from tui.keymap import key_label
 from tui.painting import Painted
-from tui.settings import Settings
 from tui.themes.filters import AsciiFilter, PaletteFilter
 from tui.themes.palette import CALM, PALETTES, theme
+
+if TYPE_CHECKING:
+    from tui.settings import Settings
 
 
 class TerminalApp(App[None]):
@@ -52,6 +54,14 @@ class TerminalApp(App[None]):
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """What the style sheet needs before a theme is chosen."""
         return {"quiet": CALM.muted, "cursor": CALM.cursor}
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """Textual's own. Before there is a screen only the colours are taken over: the style sheet is read after that anyway, and
+        would be read twice for the first picture."""
+        if self.screen_stack:
+            super().refresh_css(animate)
+        else:
+            self.stylesheet.set_variables(self.get_css_variables())
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Another theme's colours, Textual's own filters (NO_COLOR among them), ASCII."""

@@ -13,7 +13,7 @@ import typer
 
 from eagle3.commands.common import EXIT_FAILED, EXIT_USAGE, actor, ask, fail, launch_of, summary_of
 from eagle3.core import evaluation, published
-from eagle3.core.records import LIVE_STATES
+from eagle3.core.run_states import LIVE_STATES
 from eagle3.core.spec import RunSpec
 from eagle3.core.wording import STATE_WORDS, progress_line, result_of
 

@@ -29,7 +29,8 @@ from eagle3.commands.common import (
 )
 from eagle3.commands.following import start
 from eagle3.core.estimate import estimate
-from eagle3.core.records import LIVE_STATES, RunSummary
+from eagle3.core.records import RunSummary
+from eagle3.core.run_states import LIVE_STATES
 from eagle3.core.wording import duration_label, progress_line
 
 if TYPE_CHECKING:

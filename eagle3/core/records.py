@@ -12,12 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-RunState = Literal["starting", "running", "unsupervised", "stalled", "finished", "failed", "stopped", "lost", "unknown"]
-
-LIVE_STATES = frozenset({"starting", "running", "unsupervised", "stalled"})
-"""States in which a process of the run is, or is thought to be, alive."""
-
-RESUMABLE_STATES = frozenset({"failed", "stopped", "lost", "unknown"})
+from eagle3.core.run_states import RunState
 
 
 class Record(BaseModel):

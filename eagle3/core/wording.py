@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from eagle3.core.records import LIVE_STATES, Progress, Result, RunSummary
+from eagle3.core.run_states import LIVE_STATES
 from eagle3.core.stage_order import STAGES
+
+if TYPE_CHECKING:
+    from eagle3.core.records import Progress, Result, RunSummary
 
 UNKNOWN = "–"
 """Stands where there is no figure."""
@@ -89,6 +93,8 @@ def progress_line(summary: RunSummary) -> str:
 
 def result_of(summary: RunSummary, result: dict[str, object] | None) -> Result:
     """``result.json`` where the run has one, otherwise what the summary knows (a failed or stopped run)."""
+    from eagle3.core.records import Result  # the words alone are wanted earlier, by a console's first picture
+
     if result:
         return Result.model_validate(result)
     ended = summary.ended_at or summary.now

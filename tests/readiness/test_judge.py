@@ -13,7 +13,7 @@ import pytest
 from eagle3.core.presets import resolve
 from eagle3.core.readiness.judge import judge
 from eagle3.core.readiness.registry import Context, Finding, Registry
-from eagle3.core.readiness.report import Status
+from eagle3.core.readiness.statuses import Status
 from eagle3.core.readiness.wants import wants, with_pythons
 from eagle3.runner.errors import VerbError
 from eagle3.runner.facts import SECTIONS, gather

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES
+from eagle3.core.run_states import LIVE_STATES, RESUMABLE_STATES
 from eagle3.runner import derive
 from eagle3.runner.derive import FOREIGN_BEAT_S, QUIET_AT_LEAST_S, QUIET_GAPS, START_DEADLINE_S, Facts
 

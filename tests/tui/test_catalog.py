@@ -7,7 +7,7 @@ from pathlib import Path
 
 from eagle3.core.readiness.report import Check, Report, concluded
 from eagle3.core.records import RunSummary
-from tui.catalog import MIGRATIONS, REPORTS_KEPT, Catalog
+from tui.catalog import MIGRATIONS, REPORTS_KEPT, Catalog, summaries
 
 
 def summary(run_id: str, state: str = "running") -> RunSummary:
@@ -21,7 +21,7 @@ def test_runs_are_found_again_by_host_and_workspace(tmp_path: Path) -> None:
     catalog.save("other", "~/eagle3", [summary("c")], 100.0)
     catalog.close()
     again = Catalog(path)
-    assert {run.run_id: (run.state, seen) for run, seen in again.runs("box", "~/eagle3")} == {
+    assert {run.run_id: (run.state, seen) for run, seen in summaries(again.runs("box", "~/eagle3"))} == {
         "a": ("running", 100.0),
         "b": ("failed", 100.0),
     }
@@ -34,7 +34,7 @@ def test_a_newer_word_on_a_run_replaces_the_older(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path / "c.sqlite")
     catalog.save("box", "w", [summary("a")], 100.0)
     catalog.save("box", "w", [summary("a", "finished")], 200.0)
-    [(run, seen)] = catalog.runs("box", "w")
+    [(run, seen)] = summaries(catalog.runs("box", "w"))
     assert (run.state, seen) == ("finished", 200.0)
     catalog.close()
 
@@ -112,7 +112,7 @@ def test_a_file_of_the_first_version_keeps_its_runs_and_takes_reports(tmp_path: 
         db.executescript(MIGRATIONS[0])  # as it was before there were reports: no version either
         db.execute("INSERT INTO runs VALUES ('box', 'w', 'a', ?, 5.0)", (summary("a").model_dump_json(),))
     catalog = Catalog(path)
-    assert catalog.problem == "" and [run.run_id for run, _ in catalog.runs("box", "w")] == ["a"]
+    assert catalog.problem == "" and [run.run_id for run, _ in summaries(catalog.runs("box", "w"))] == ["a"]
     catalog.save_report("box", "w", "abc", report(), {}, 1.0)
     assert catalog.report("box", "w", "abc") is not None
     catalog.close()

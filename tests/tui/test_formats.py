@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagle3.core.records import LIVE_STATES, RESUMABLE_STATES
+from eagle3.core.run_states import LIVE_STATES, RESUMABLE_STATES
 from tui import formats
+from tui.formats import told_apart
 
 
 @pytest.mark.parametrize(
@@ -88,3 +89,18 @@ def test_a_bar_shows_a_little_where_there_is_a_little() -> None:
 def test_every_state_has_a_word_and_a_symbol_of_its_own() -> None:
     assert set(formats.STATE_WORDS) >= LIVE_STATES | RESUMABLE_STATES | {"finished"}
     assert len({symbol for symbol, _ in formats.STATE_WORDS.values()}) == len(formats.STATE_WORDS)
+
+
+def test_texts_that_are_cut_still_differ_where_they_do() -> None:
+    assert told_apart(["run-a", "run-b"], 9) == ["run-a", "run-b"]
+    assert told_apart(["pilot-llama-8b-1801", "pilot-qwen3-8b-1801"], 12) == ["pilot-llama…", "pilot-qwen3…"]
+    assert told_apart(["pilot-smollm2-135m-1801", "pilot-smollm2-135m-1802"], 14) == ["pilot-smo…1801", "pilot-smo…1802"]
+    assert told_apart(["same", "same"], 3) == ["sa…", "sa…"]
+    assert told_apart(["a" * 30 + "b" + "a" * 30, "a" * 30 + "c" + "a" * 30], 8) == ["…baaaaa…", "…caaaaa…"]
+
+
+@given(st.lists(st.text("ab-", min_size=1, max_size=30), min_size=2, max_size=6), st.integers(8, 24))
+def test_different_texts_never_look_alike_and_none_is_too_long(texts: list[str], width: int) -> None:
+    cut = told_apart(texts, width)
+    assert max(map(len, cut)) <= width and len(set(cut)) == len(set(texts))
+    assert all((a == b) == (x == y) for a, x in zip(texts, cut, strict=True) for b, y in zip(texts, cut, strict=True))

@@ -14,7 +14,7 @@ from tests.tui.support.container import FakeContainer
 from tests.tui.support.driving import seen, until, until_seen
 from tests.tui.support.folders import NOW, metric, write_run
 from tui import catalog as catalog_module
-from tui.catalog import KEPT_S, MIGRATIONS, Catalog
+from tui.catalog import KEPT_S, MIGRATIONS, Catalog, summaries
 from tui.keeping import MOST_BYTES, pack, thinned, unpack
 
 
@@ -91,7 +91,7 @@ def test_a_file_of_the_version_before_keeps_its_runs_and_takes_pictures(tmp_path
     first.save_picture("box", "w", "a", b"1", 6.0)
     second.save_picture("box", "w", "b", b"2", 7.0)
     assert [catalog.picture("box", "w", "a") for catalog in (first, second)] == [(b"1", 6.0)] * 2
-    assert [run.run_id for run, _ in second.runs("box", "w")] == ["a"] and first.problem == second.problem == ""
+    assert [run.run_id for run, _ in summaries(second.runs("box", "w"))] == ["a"] and first.problem == second.problem == ""
     first.close()
     second.close()
 

@@ -127,6 +127,17 @@ async def test_the_cursor_stays_on_its_run_when_another_comes(container: FakeCon
         assert table.current() == "run-a"
 
 
+@pytest.mark.parametrize(("size", "gone"), [((40, 12), "Disks"), ((80, 14), "vLLM servers")])
+async def test_on_a_small_screen_the_runs_stay_and_what_is_wrong_is_told_in_a_line(
+    container: FakeContainer, make_app: MakeApp, size: tuple[int, int], gone: str
+) -> None:
+    for name in ("run-a", "run-b"):
+        write_run(container.root, name)
+    async with make_app().run_test(size=size) as pilot:
+        screen = await until_seen(pilot, "● running       run-a", "● running       run-b", "▲ /data 9.0 GiB free")
+        assert gone not in screen
+
+
 async def test_enter_opens_the_run_under_the_cursor(container: FakeContainer, make_app: MakeApp) -> None:
     write_run(container.root, "run-a")
     async with make_app().run_test(size=(80, 24)) as pilot:

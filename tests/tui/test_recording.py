@@ -49,7 +49,7 @@ async def recorded(container: FakeContainer, make_app: MakeApp, clock: Clock, pa
     log = run / "attempts/1/run.log"
     app = make_app(run_id="pilot-kept", record_to=path)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until_seen(pilot, "recording", "pilot-kept", "step 61")
+        await until_seen(pilot, "2 Readiness", "7 Notes", "recording · ● up", "pilot-kept", "step 61")
         clock.now += 10
         with log.open("a") as file:
             file.write("the last words of hf_abcdefg")
@@ -84,7 +84,7 @@ async def test_the_console_on_a_recording_shows_what_was_seen_and_changes_nothin
     assert recording.problem == "" and recording.begun == NOW
     app = player(recording, 40.0, Settings(), run_id="pilot-kept")
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        await until_seen(pilot, "replay · ", "box", "pilot-kept", "the last words of hf_[hidden]")
+        await until_seen(pilot, "replay · ✗ down", "pilot-kept", "the last words of hf_[hidden]")
         await pilot.press("s")
         await until_seen(pilot, "This is a replay of box", "be changed in")
         await pilot.press("ctrl+r")
@@ -259,7 +259,7 @@ async def test_every_host_of_a_recording_is_there(
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: all(m.console.probe.at for m in app.members.values()), "both")
         clock.now += 5
-        await until(pilot, lambda: seen(app).count("● up since") == 3, "both links")
+        await until(pilot, lambda: seen(app).count("● up since") == 2, "both links")
     again = player(load(tmp_path / "two"), 100.0, Settings())
     async with again.run_test(size=(80, 24)) as pilot:
         await until_seen(pilot, "Hosts", "box", "spare", "1 running")

@@ -91,6 +91,23 @@ async def test_two_runs_are_compared_from_the_keyboard(container: FakeContainer,
         await until_seen(pilot, "Acceptance, position 1")
 
 
+async def test_runs_whose_names_begin_alike_are_told_apart(container: FakeContainer, make_app: MakeApp) -> None:
+    names = [f"pilot-smollm2-135m-20261130-180{k}" for k in (1, 2, 3)]
+    for name in names:
+        spec = presets.resolve("pilot", "smollm2-135m", "cpu", {"data.prompts": f"/data/prompts/of-every-kind-{name[-1]}.jsonl"})
+        (write_run(container.root, name, "failed", steps=20) / "spec.toml").write_text(spec.to_toml())
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "1803")
+        await pilot.press("5", "space", "down", "space", "down", "space", "c")
+        screen = await until_seen(pilot, "Figures")
+        [heads] = [line for line in screen.splitlines() if "Figures" in line]
+        assert all(end in heads for end in ("…1801", "…1802", "…1803"))
+        await pilot.press("pagedown", "pagedown", "pagedown")
+        screen = await until_seen(pilot, "What differs", "data.prompts")
+        [values] = [line for line in screen.splitlines() if "data.prompts" in line]
+        assert all(f"{k}.jsonl" in values for k in (1, 2, 3))
+
+
 async def test_ended_runs_without_points_leave_nothing_to_wait_for(container: FakeContainer, make_app: MakeApp) -> None:
     for name in ("run-a", "run-b"):
         (write_run(container.root, name, "failed", steps=1) / "metrics.jsonl").write_text("")

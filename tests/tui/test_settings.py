@@ -41,7 +41,9 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     [
         ("theme = 'pink'", "theme in"),
         ("colour = 1", "there is no such field"),
-        ("poll_s = 0", "poll_s in"),
+        ("[alerts]\nbel = true", "the nearest is alerts.bell"),
+        ("ascii = 'yes'", "write true or false"),
+        ("poll_s = 0", "write seconds from 0.5 to 600"),
         ("[alerts]\nquiet_hours = '25:00-07:00'", "write quiet hours as"),
         ("[alerts]\nkinds = ['fire']", "there is no alert 'fire'"),
         ("= broken", "is not TOML"),
@@ -225,7 +227,7 @@ async def test_the_operator_is_called_once_for_a_fact_by_bell_notification_and_c
     script = f"import sys; open({str(out)!r}, 'a').write(sys.stdin.read() + '\\n')"
     rung: list[str] = []
     caller = Caller(
-        AlertSettings(command=[sys.executable, "-c", script]), host="box", clock=Clock(),
+        AlertSettings(command=(sys.executable, "-c", script)), host="box", clock=Clock(),
         ring=lambda: rung.append("bell"), notify=rung.append, tell=rung.append,
     )  # fmt: skip
     alert = Alert("failed", "a 1 failed", "a: ✗ failed")
@@ -240,7 +242,7 @@ async def test_the_operator_is_called_once_for_a_fact_by_bell_notification_and_c
 
 async def test_in_quiet_hours_nobody_is_called_and_a_broken_command_is_told_once() -> None:
     rung: list[str] = []
-    command = ["/nowhere/at/all"]
+    command = ("/nowhere/at/all",)
     for settings, calls in (
         (AlertSettings(quiet_hours="00:00-00:00", command=command), 0),
         (AlertSettings(bell=False, desktop=False, command=command), 1),

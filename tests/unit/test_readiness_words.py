@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from eagle3.core.harmless import clean_line, clean_lines
-from eagle3.core.readiness.report import Action, Check, Report, Status, concluded
+from eagle3.core.readiness.report import Action, Check, Report, concluded
+from eagle3.core.readiness.statuses import Status
 from eagle3.core.readiness.words import groups_of, lines, markdown, verdict_line
 
 HOSTILE = "a|b `c` [d](x) <i> \x1b[31m\x1b]52;c;eA==\x07\u202ef\u200bg"

@@ -11,9 +11,10 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from eagle3.core.records import MetricRow
+if TYPE_CHECKING:
+    from eagle3.core.records import MetricRow
 
 KEPT = 20_000
 """Rows of one stage and split; a plot of so many is drawn in a few hundredths of a second."""
@@ -120,6 +121,8 @@ class Column:
 
     def row(self, place: int) -> MetricRow:
         """A row as a record again."""
+        from eagle3.core.records import MetricRow  # with pydantic: not before the first picture
+
         values: dict[str, Any] = {name: _known(self._single[name][place]) for name in SINGLE}
         values |= {name: [_known(c[place]) for c in self._many[name][: self._counts[name][place]]] for name in MANY}
         values |= {"attempt": self._attempts[place], "seq": self._seqs[place], "t": self.times[place]}

@@ -11,12 +11,12 @@ from textual.containers import Vertical
 from textual.screen import Screen
 
 from tui.keymap import key_label, key_of, keys_of
-from tui.state import Console
 from tui.widgets.keys_line import KeysLine
 from tui.widgets.titlebar import TitleBar
 
 if TYPE_CHECKING:
     from tui.app import ConsoleApp
+    from tui.state import Console
 
 
 TO_RUNS, TO_PILOT = key_of("everywhere", "go('runs')"), key_of("everywhere", "pilot")
@@ -101,11 +101,10 @@ class ConsoleScreen(Screen[None]):
         message.stop()
         self.console_app.action_go(message.name)
 
-    def _note(self) -> str:
+    def _notes(self) -> list[str]:
         app = self.console_app
         words = [word for word, true in (("held", app.console_state.held), ("read-only", app.settings.read_only)) if true]
-        words += app.taping_words()
-        return " · ".join(words)
+        return words + app.taping_words()
 
     def refresh_known(self) -> None:
         """Show what is known now: called on news, and once a second for the ages."""
@@ -113,5 +112,5 @@ class ConsoleScreen(Screen[None]):
             return
         app = self.console_app
         now = app.clock()
-        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, self._note(), len(app.members))
+        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, self._notes(), len(app.members))
         self.present(app.console_state, now)

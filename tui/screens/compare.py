@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
+from rich.console import Console as RichConsole
+from rich.console import ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
@@ -11,7 +15,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
 from tui.comparing import Compared
-from tui.formats import clean_line
+from tui.formats import clean_line, told_apart
 from tui.plotting.figures import FIGURES
 from tui.screens.base import bindings_of
 from tui.screens.looking import PlotScreen
@@ -37,18 +41,39 @@ def legend(compared: Compared) -> Text:
     return text
 
 
-def side_by_side(title: str, rows: list[tuple[str, dict[str, str]]], compared: Compared, empty: str) -> Table | Text:
-    """A table with a column for each run."""
+GAP = 2
+"""Columns between two runs."""
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """A table with a column for each run, as wide as there is room: names and values that are cut still differ where they do.
+    ``runs`` are run_id and colour."""
+
+    title: str
+    rows: Sequence[tuple[str, dict[str, str]]]
+    runs: Sequence[tuple[str, str]]
+
+    def __rich_console__(self, console: RichConsole, options: ConsoleOptions) -> RenderResult:
+        names = [clean_line(name, 60) for name, _ in self.rows]
+        first = max(map(len, [self.title, *names]))
+        width = max(6, (options.max_width - first) // len(self.runs) - GAP)
+        table = Table(box=None, pad_edge=False, show_edge=False, header_style=MUTED)
+        table.add_column(Text(self.title, f"bold {TEXT}"), no_wrap=True)
+        heads = told_apart([clean_line(run_id, 64) for run_id, _ in self.runs], width)
+        for head, (_, colour) in zip(heads, self.runs, strict=True):
+            table.add_column(Text(head, colour), no_wrap=True, overflow="ellipsis", width=width)
+        for name, (_, values) in zip(names, self.rows, strict=True):
+            cells = told_apart([clean_line(values.get(run_id, ""), 200) for run_id, _ in self.runs], width)
+            table.add_row(Text(name, MUTED), *(Text(cell, TEXT) for cell in cells))
+        yield table
+
+
+def side_by_side(title: str, rows: Sequence[tuple[str, dict[str, str]]], compared: Compared, empty: str) -> SideBySide | Text:
+    """The rows as a table, or why there is none."""
     if not rows:
         return Text(f"{title}: {empty}", MUTED)
-    table = Table(box=None, pad_edge=False, expand=True, show_edge=False, header_style=MUTED, title_justify="left")
-    table.add_column(Text(title, f"bold {TEXT}"), no_wrap=True)
-    for run_id in compared.run_ids:
-        table.add_column(Text(clean_line(run_id, 64), compared.colour(run_id)), no_wrap=True, overflow="ellipsis", ratio=1)
-    for name, values in rows:
-        cells = [Text(clean_line(values.get(run_id, ""), 200), TEXT) for run_id in compared.run_ids]
-        table.add_row(Text(clean_line(name, 60), MUTED), *cells)
-    return table
+    return SideBySide(title, rows, [(run_id, compared.colour(run_id)) for run_id in compared.run_ids])
 
 
 class CompareScreen(PlotScreen):

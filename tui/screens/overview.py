@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import getpass
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
 
-from eagle3.core.records import Probe
 from tui.formats import age_label, duration_label, fit, one_line
 from tui.keymap import key_of
 from tui.machine_words import host_words
 from tui.screens.base import bindings_of
 from tui.screens.runs_list import RunsListScreen
 from tui.standing import alerts_of, parts_of
-from tui.state import Console
 from tui.themes.palette import ACCENT, BAD, MUTED, WARN
 from tui.widgets.disks import DisksPanel
 from tui.widgets.gpus import GpusPanel
@@ -25,10 +24,32 @@ from tui.widgets.panel import caption
 from tui.widgets.runs_table import RunsTable
 from tui.widgets.vllm import VllmPanel
 
+if TYPE_CHECKING:
+    from eagle3.core.records import Probe
+    from tui.state import Console
+
 ROOMY_ROWS = 34
 """A screen of so many rows has room for a line of alerts; where it has not, the panels tell each by itself."""
 MIN_RUNS_ROWS = 5
-"""Rows that the list of runs keeps on a small screen."""
+"""Rows that the list of runs keeps where cards and servers are many."""
+SMALL_ROWS = 24
+"""On a screen of fewer rows with one host, the runs keep SMALL_RUNS_ROWS and the rest goes without: three runs and the bar to
+scroll sideways."""
+SMALL_RUNS_ROWS = 7
+MIN_MACHINE_ROWS = 4
+MOST_VLLM_ROWS = 8
+NOTICE_ROWS = 3
+"""At most; both as in the style sheet."""
+
+
+def rows_for(room: int, machine: int, vllm: int) -> tuple[int, int]:
+    """The rows of the cards and disks, and those of the servers, of ``room`` rows above the list of runs and of what each would
+    like to have. Where they do not fit the servers go first, then the machine: the runs stay."""
+    servers = min(vllm, MOST_VLLM_ROWS)
+    if servers + MIN_MACHINE_ROWS > room:
+        servers = 0
+    rows = min(max(5, machine), room - servers)
+    return (rows if rows >= MIN_MACHINE_ROWS else 0), servers
 
 
 def notice(console: Console, now: float) -> Text:
@@ -143,11 +164,6 @@ class OverviewScreen(RunsListScreen):
             room = self.size.width - 4 - (len(others) + 3 if others else 0)
             line = Text(fit(host_words(probe.host), room), MUTED)
             line.append(f" · {others}" if others else "", ACCENT)
-        if len(app.members) == 1 and self.size.height >= ROOMY_ROWS and (alerts := alerts_of(console, now)):
-            line = Text.assemble(line, "\n" if line.plain else "", (fit(f"▲ {'; '.join(alerts)}", self.size.width - 4), WARN))
-        widget = self.query_one("#notice", Static)
-        if widget.content != line:
-            widget.update(line)
         known = console.probe
         age, stale = known.age(now), console.stale(known.at, now)
         gpus, disks, vllm = self.query_one(GpusPanel), self.query_one(DisksPanel), self.query_one(VllmPanel)
@@ -156,8 +172,22 @@ class OverviewScreen(RunsListScreen):
         vllm.show(probe.vllm if probe else None, console.history)
         for panel in (gpus, disks, vllm):
             panel.age(age, stale)
-        room = self.size.height - 3 - vllm.rows - MIN_RUNS_ROWS - taken
-        self.query_one("#machine").styles.height = max(5, min(max(gpus.rows, disks.rows), room))
+        width = self.size.width - 4
+        told = min(NOTICE_ROWS, max(1, sum(-(-len(row) // width) for row in line.plain.split("\n")))) if width > 0 else 1
+        runs = SMALL_RUNS_ROWS if self.size.height < SMALL_ROWS and not taken else MIN_RUNS_ROWS
+        room = self.size.height - 2 - told - runs - taken
+        machine, servers = rows_for(room, max(gpus.rows, disks.rows), vllm.rows)
+        self.query_one("#machine").styles.height = machine or 1
+        self.query_one("#machine").display, vllm.display = machine > 0, servers > 0
+        if len(app.members) == 1 and (alerts := alerts_of(console, now)):
+            words = (fit(f"▲ {'; '.join(alerts)}", width), WARN)
+            if self.size.height >= ROOMY_ROWS:
+                line = Text.assemble(line, "\n" if line.plain else "", words)
+            elif not (machine and servers) and told == 1 and not notice(console, now).plain:
+                line = Text.assemble(words)  # what would have told them is not there
+        widget = self.query_one("#notice", Static)
+        if widget.content != line:
+            widget.update(line)
         table = self.query_one(RunsTable)
         table.show(console, now)
         caption(table, subtitle=runs_age(console, now))

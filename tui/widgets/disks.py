@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.text import Text
 
-from eagle3.core.records import Disk
 from tui.formats import bar, bytes_label, clean_line, duration_label, fit, pair_label, share
-from tui.history import History
 from tui.machine_words import disk_warning
 from tui.themes.palette import ACCENT, TEXT, WARN
 from tui.widgets.panel import Panel, bar_text, join, quiet
+
+if TYPE_CHECKING:
+    from eagle3.core.records import Disk
+    from tui.history import History
 
 SOON_S = 48 * 3600.0
 """A disk that is full later than this, at the present rate, is no matter of today."""

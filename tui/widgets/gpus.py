@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.text import Text
 
-from eagle3.core.records import Gpu, GpuReport
 from tui.formats import bar, bytes_label, clean_line, fit, pair_label, share
-from tui.history import History
 from tui.standing import holder_names
 from tui.themes.palette import ACCENT, MUTED, TEXT, WARN
 from tui.widgets.panel import Panel, bar_text, join, quiet
+
+if TYPE_CHECKING:
+    from eagle3.core.records import Gpu, GpuReport
+    from tui.history import History
 
 SPARK = 12
 """Columns of the last minutes' utilisation, where there is room."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual import events
@@ -13,9 +14,11 @@ from textual.widgets.option_list import Option
 
 from tui.formats import age_label, fit
 from tui.standing import alerts_of, parts_of, summary_words
-from tui.state import Console
 from tui.themes.palette import ACCENT, BAD, LINK_COLOURS, MUTED, TEXT, WARN
 from tui.widgets.titlebar import link_words
+
+if TYPE_CHECKING:
+    from tui.state import Console
 
 NAME_COLUMNS = 18
 

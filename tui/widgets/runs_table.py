@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.binding import Binding
@@ -11,10 +12,13 @@ from textual.message import Message
 from textual.widgets import DataTable
 from textual.widgets.data_table import RowDoesNotExist
 
-from eagle3.core.records import LIVE_STATES, RunSummary
-from tui.formats import STATE_WORDS, UNKNOWN, age_label, clean_line, count_label, share, short_duration
+from eagle3.core.run_states import LIVE_STATES
+from tui.formats import STATE_WORDS, UNKNOWN, age_label, clean_line, count_label, fit_middle, share, short_duration
 from tui.state import Console, Known, run_age_s
 from tui.themes.palette import ACCENT, MUTED, STATE_COLOURS, TEXT
+
+if TYPE_CHECKING:
+    from eagle3.core.records import RunSummary
 
 WIDTHS = {
     "State": 14, "Run": 26, "Stage": 10, "Done": 5, "Left": 5, "Took": 6,
@@ -113,6 +117,8 @@ class RunsTable(DataTable[Text]):
             drawn[run_id]["State"] = Text("– gone", MUTED)
         for run_id in marked & drawn.keys():
             drawn[run_id]["Run"] = Text(f"▪ {drawn[run_id]['Run'].plain}", ACCENT)
+        for row in drawn.values():
+            row["Run"] = Text(fit_middle(row["Run"].plain, WIDTHS["Run"]), row["Run"].style)
         if order != self._order:
             self.clear()
             for run_id in order:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from eagle3.core.records import LIVE_STATES
+from eagle3.core.run_states import LIVE_STATES
 from eagle3.core.stage_order import STAGES
 from tui.formats import duration_label, short_duration
 from tui.state import RunView, run_age_s

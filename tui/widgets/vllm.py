@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.text import Text
 
-from eagle3.core.records import VllmServer
 from tui.formats import clean_line, fit, number_label
 from tui.history import History, Rates, sparkline
 from tui.themes.palette import BAD, GOOD, MUTED, SERIES, TEXT, WARN
 from tui.widgets.panel import Panel, join, quiet
+
+if TYPE_CHECKING:
+    from eagle3.core.records import VllmServer
 
 HEALTH = {"ok": ("●", "healthy", GOOD), "down": ("✗", "down", BAD), "unknown": ("?", "unknown", WARN)}
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eagle3.core.readiness.report import GROUPS, Action, Check, Report, Status, concluded
+from eagle3.core.readiness.report import Action, Check, Report, concluded
+from eagle3.core.readiness.statuses import GROUPS, Status
 from eagle3.core.spec import RunSpec
 
 Facts = Mapping[str, Any]

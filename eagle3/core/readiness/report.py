@@ -6,17 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Status = Literal["ok", "warn", "fail", "unknown", "skipped"]
-Verdict = Literal["ready", "ready with warnings", "not ready"]
-
-GROUPS = ("host", "gpu", "disk", "python", "model", "vllm", "extraction")
-"""The groups of checks, in the order in which a person reads and mends them."""
-
-WORST_FIRST: tuple[Status, ...] = ("fail", "unknown", "warn", "ok", "skipped")
+from eagle3.core.readiness.statuses import Status, Verdict
 
 
 class Part(BaseModel):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eagle3.core.readiness import checks
 from eagle3.core.readiness.registry import REGISTRY, Declared
-from eagle3.core.readiness.report import GROUPS
+from eagle3.core.readiness.statuses import GROUPS
 
 BEGIN, END = "<!-- checks: made by python -m eagle3.core.readiness.table docs/readiness.md -->", "<!-- /checks -->"
 

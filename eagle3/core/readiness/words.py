@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from eagle3.core.harmless import clean_lines, one_line
-from eagle3.core.readiness.report import GROUPS, WORST_FIRST, Check, Report, Status
+from eagle3.core.readiness.statuses import GROUPS, WORST_FIRST, Status
+
+if TYPE_CHECKING:
+    from eagle3.core.readiness.report import Check, Report
 
 CHECK_WORDS: dict[str, tuple[str, str]] = {
     "ok": ("✓", "ok"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eagle3.core.readiness.registry import Context, Facts, Finding, check
-from eagle3.core.readiness.report import Status
+from eagle3.core.readiness.statuses import Status
 from eagle3.core.wording import bytes_label
 
 SLOW_BYTES_S, TOO_SLOW_BYTES_S = 50e6, 5e6

@@ -7,7 +7,8 @@ from typing import Any
 
 from eagle3.core.readiness.checks.words import GIB, bytes_label, first_few, share
 from eagle3.core.readiness.registry import Context, Facts, Finding, check
-from eagle3.core.readiness.report import Action, Status
+from eagle3.core.readiness.report import Action
+from eagle3.core.readiness.statuses import Status
 
 LOW_BYTES, LOW_SHARE = 2 * GIB, 0.05
 LEAST_BYTES, LEAST_INODES, LOW_INODES = 64 << 20, 128, 50_000

@@ -7,7 +7,8 @@ from typing import Any
 
 from eagle3.core.readiness.checks.words import GIB, all_of, bytes_label, env_python, first_few
 from eagle3.core.readiness.registry import Context, Facts, Finding, check
-from eagle3.core.readiness.report import Action, Status
+from eagle3.core.readiness.report import Action
+from eagle3.core.readiness.statuses import Status
 from eagle3.core.readiness.wants import gpus_of, utilization_of
 
 FAKE_NVML = "fake: a compiled libnvidia-ml.so.1 under the real nvidia-ml-py"

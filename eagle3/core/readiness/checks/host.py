@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from eagle3.core.readiness.checks.words import GIB, bytes_label, first_few
 from eagle3.core.readiness.registry import Context, Facts, Finding, check
-from eagle3.core.readiness.report import Status
+from eagle3.core.readiness.statuses import Status
 from eagle3.core.wording import duration_label
 
 CLOCK_WARN_S, CLOCK_FAIL_S = 60.0, 3600.0

@@ -10,8 +10,9 @@ from typing import Any
 
 from eagle3.core.readiness.checks.words import all_of, env_python, first_few
 from eagle3.core.readiness.registry import Context, Facts, Finding, check
-from eagle3.core.readiness.report import Action, Status
+from eagle3.core.readiness.report import Action
 from eagle3.core.readiness.requirements import unmet
+from eagle3.core.readiness.statuses import Status
 
 OLDEST = {"worker": (3, 11), "server": (3, 9)}
 WORKER_PACKAGES = ("torch", "transformers", "speculators", "safetensors", "httpx", "psutil", "prometheus-client", "pydantic")

@@ -11,7 +11,7 @@ from typing import Any
 
 from eagle3.core.readiness.checks.words import bytes_label, first_few
 from eagle3.core.readiness.registry import Context, Facts, Finding, check
-from eagle3.core.readiness.report import Status
+from eagle3.core.readiness.statuses import Status
 from eagle3.core.wording import duration_label
 
 STAND_IN = "real here: processes with a vLLM's command line and answers"
