@@ -126,7 +126,12 @@ async def test_the_way_back_to_the_shell_is_open_over_a_question_help_and_a_fiel
     monkeypatch.setattr(app, "action_suspend_process", lambda: went.append(type(app.screen).__name__))
     async with app.run_test(size=(80, 24)) as pilot:
         await until_seen(pilot, "● running")
-        for key, title in (("p", "Launch the pilot?"), ("question_mark", "close it"), ("n", "Note on run-a"), ("f", "Fork run-a")):
+        for key, title in (
+            ("p", "Launch the pilot?"),
+            ("question_mark", "close it"),
+            ("n", "Note on run-a"),
+            ("f", "Fork run-a"),
+        ):
             await pilot.press(key)
             await until_seen(pilot, title)
             before = len(went)

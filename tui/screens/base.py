@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ActiveBinding, Screen
+from textual.screen import Screen
 
 from tui.keymap import character_of, everywhere_and_over, key_label, key_of, keys_of
 from tui.widgets.keys_line import KeysLine
