@@ -26,7 +26,7 @@ async def test_a_form_stands_over_its_screen_and_does_not_hide_it(
 
 async def test_the_choices_of_a_question_are_in_sight_in_a_small_window_and_its_rows_scroll(make_app: MakeApp) -> None:
     async with make_app().run_test(size=(40, 12)) as pilot:
-        await until_seen(pilot, "no GPU")
+        await until_seen(pilot, "none yet")
         await pilot.press("p")
         assert "Readiness" not in await until_seen(pilot, "Launch the pilot?", "Host", "Launch  y", "Cancel  Esc")
         for _ in range(9):
