@@ -98,3 +98,15 @@ async def test_a_question_that_comes_by_itself_is_not_answered_by_who_writes(
         await until_seen(pilot, TOO_SOON)
         await pilot.press("escape")  # the way out is always open
         await until(pilot, lambda: answers == [""], "the answer that changes nothing")
+
+
+async def test_a_key_that_comes_before_the_question_is_even_made_is_dropped_and_breaks_nothing(make_app: MakeApp) -> None:
+    app, answers = make_app(), []
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        question = Confirm("Launch it?", [], [Choice("anyway", "a", "Launch", danger=True)])
+        app.push_screen(question, answers.append)
+        assert not question.query("#dialog")
+        await app.on_event(events.Key("a", "a"))
+        await until_seen(pilot, "Launch it?")
+        assert answers == []

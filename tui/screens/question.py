@@ -51,5 +51,6 @@ class Question(ModalScreen[Answer]):
             return True
         if self._quiet_since is not None:
             self._quiet_since = max(self._quiet_since, event.time)
-        self.query_one("#dialog").border_subtitle = TOO_SOON
+        for dialog in self.query("#dialog"):  # none yet, where the key was typed before the question was even made
+            dialog.border_subtitle = TOO_SOON
         return False
