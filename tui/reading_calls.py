@@ -36,8 +36,9 @@ class ReadingCalls(SessionPart):
         self._spawn("Comparing", self._collect(tuple(run_ids)))
 
     def add_note(self, run_id: str, line: str) -> None:
-        """Add one line to the notes of a run, or of the workspace with ""."""
-        self._change(f"Adding a note to {run_id or 'the workspace'}", self._add_note(run_id, line))
+        """Add one line to the notes of a run, or of the workspace with "". Another that is still on its way goes on beside it;
+        only the same line again takes its place."""
+        self._change(f"Adding a note to {run_id or 'the workspace'} ({line})", self._add_note(run_id, line))
 
     def complete(self, run_id: str) -> None:
         """Bring all rows of a run whose picture is thinned."""

@@ -6,6 +6,8 @@ Plain dataclasses, read by hand: pydantic alone would be a quarter of the time t
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +52,10 @@ class Settings:
     keys: Mapping[str, str] = field(default_factory=dict)
     """Other keys: ``"run.stop" = "x"``, by place and action."""
     alerts: AlertSettings = field(default_factory=AlertSettings)
+
+
+_YES = frozenset({"true", "yes", "on", "1", "1.0", "y", "t"})
+_NO = frozenset({"false", "no", "off", "0", "0.0", "n", "f"})
 
 
 class SettingsError(ValueError):
@@ -109,9 +115,11 @@ def _checked(told: object, fields: Mapping[str, Callable[[Any], object]], sectio
 
 
 def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
+    """Words and numbers for it too: files with these have been taken before."""
+    told = str(value).lower() if isinstance(value, bool | int | float | str) else ""
+    if told not in _YES | _NO:
         raise ValueError("write true or false")
-    return value
+    return told in _YES
 
 
 def _text(value: object) -> str:
@@ -133,9 +141,14 @@ def _theme(value: object) -> str:
 
 
 def _pause(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not POLL_S[0] <= value <= POLL_S[1]:
+    """A number in quotes too: files with one have been taken before."""
+    told = math.nan
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):  # then it is none, as it was
+            told = float(value)
+    if not POLL_S[0] <= told <= POLL_S[1]:
         raise ValueError(f"write seconds from {POLL_S[0]:g} to {POLL_S[1]:g}")
-    return float(value)
+    return told
 
 
 def _keys(value: object) -> dict[str, str]:

@@ -14,8 +14,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from eagle3.core.harmless import one_line
+
 GIVEN_COLUMNS = 60
 """Of a value that was given, so many characters are told."""
+OWN_COLUMNS = 300
+"""Of our own words, which may quote a value of any length and lines."""
 MANY = 2
 """More words than these to choose from are a list."""
 PLAIN = {str: ("text", "texts"), bool: ("true or false", "truth values"), int: ("a whole number", "whole numbers"),
@@ -48,7 +52,7 @@ def _what(entry: Any, model: type[BaseModel]) -> str:
     """ "a whole number of 1 or more (steps), not 'abc'"; without the field's name and the full stop."""
     kind, loc = entry["type"], tuple(entry["loc"])
     if kind in {"value_error", "assertion_error"}:  # our own words, which name the value
-        return str(entry["msg"]).partition(", ")[2].rstrip(".")
+        return one_line(str(entry["msg"]).partition(", ")[2], OWN_COLUMNS).rstrip(".")
     if kind == "extra_forbidden":
         return f"there is no such field{_nearest(loc, model)}"
     takes = _takes_at(loc, model)

@@ -111,7 +111,7 @@ def _answers(ctx: StageContext, who: str, http: httpx.Client, its: Handed | None
 
 def _extracts(ctx: StageContext, who: str, http: httpx.Client, process: psutil.Process | None, its: Handed | None) -> Handed:
     """States of the right shape, twice the same number of rows, of layers and in a folder that its command line names."""
-    from eagle3.states.checking import StateError, check, parse, read_states
+    from eagle3.states.checking import StateError, check, parse
 
     target = ctx.spec.target
     ids = list(range(100, 100 + _PROBE_TOKENS))
@@ -125,26 +125,14 @@ def _extracts(ctx: StageContext, who: str, http: httpx.Client, process: psutil.P
             )
         if its is None:
             raise StageError(_unseen(who, process))
+        content = _states(who, its, named)
         try:
-            raw = its.named(named)
-        except NotItsFile as error:
-            raise StageError(str(error)) from error
-        try:
-            asyncio.run(_written(its, raw))
-            content = read_states(raw, _PROBE_MOST_BYTES)
             check(parse(content), ids, layers=len(target.captured_layers), hidden_size=target.hidden_size)
-        except OSError as error:
-            raise StageError(
-                f"{who} writes its states to {raw}, which cannot be read here ({error.strerror}); extraction needs a folder that "
-                "both see: leave server.extract_url empty, so that the run starts its own."
-            ) from error
         except StateError as error:
             raise StageError(
                 f"{who} extracts, but not what the run needs: {error}; start it with the layer ids {target.captured_layers} and "
                 "--no-enable-prefix-caching."
             ) from error
-        finally:
-            its.remove(raw)
     assert its is not None, "each of the two looks has refused one without"
     layers = layer_ids(process.cmdline()) if process is not None else None
     if layers is None:
@@ -155,6 +143,27 @@ def _extracts(ctx: StageContext, who: str, http: httpx.Client, process: psutil.P
             "server.extract_url empty."
         )
     return its
+
+
+def _states(who: str, its: Handed, named: Any) -> bytes:
+    """The bytes of the file that an answer names, which is then removed. Raises StageError."""
+    from eagle3.states.checking import StateError, read_states
+
+    try:
+        raw = its.named(named)
+    except NotItsFile as error:
+        raise StageError(str(error)) from error
+    try:
+        try:
+            asyncio.run(_written(its, raw))
+            return read_states(raw, _PROBE_MOST_BYTES)
+        finally:
+            its.remove(raw)
+    except (OSError, StateError) as error:
+        raise StageError(
+            f"{who} writes its states to {its.folder}, where this process cannot read and remove them ({error}); extraction "
+            "needs a folder that both see and may write: leave server.extract_url empty, so that the run starts its own."
+        ) from error
 
 
 def _unseen(who: str, process: psutil.Process | None) -> str:

@@ -48,11 +48,6 @@ class Ledger:
         with self._lock:
             return [row["alert"] for row in self._rows.values() if row["status"] == "due" and isinstance(row.get("alert"), dict)]
 
-    def has_kind(self, kinds: Any) -> bool:
-        """Whether an alert of one of ``kinds`` is known."""
-        with self._lock:
-            return any(row.get("kind") in kinds for row in self._rows.values())
-
 
 def _rows(file: Path) -> List[Dict[str, Any]]:
     try:

@@ -28,17 +28,19 @@ class NotItsFile(ValueError):
 
 class Handed:
     """The folder of one server's files. ``who`` names the server in a sentence and ``remedy`` says what to do about one that
-    lies. ``owner``: the user that the server runs as; None where it is this one."""
+    lies. ``owner``: the user that the server runs as; None where it is this one. ``cwd``: where the server's own relative paths
+    begin; empty where that is not known, and then none is taken."""
 
-    def __init__(self, folder: Path, who: str, *, remedy: str = _LOOK, owner: Optional[int] = None) -> None:
+    def __init__(self, folder: Path, who: str, *, remedy: str = _LOOK, owner: Optional[int] = None, cwd: str = "") -> None:
         self.folder = Path(os.path.realpath(folder))
-        self._who, self._remedy, self._owner = who, remedy, owner
+        self._who, self._remedy, self._owner, self._cwd = who, remedy, owner, cwd
 
     def named(self, handle: Any) -> Path:
         """The file that an answer names; it may not be there yet. Raises NotItsFile."""
-        if not isinstance(handle, str) or "\0" in handle or not Path(handle).is_absolute():
+        path = os.path.join(self._cwd, handle) if isinstance(handle, str) else ""  # noqa: PTH118 - a Path would drop a last slash
+        if "\0" in path or not _is_encodable(path) or not os.path.isabs(path):  # noqa: PTH117 - as above
             raise self._refusal(handle, "which is no path from the root on")
-        folder, name = os.path.split(handle)
+        folder, name = os.path.split(path)
         if not name.endswith(SUFFIX) or name == SUFFIX:
             raise self._refusal(handle, f"whose name does not end in {SUFFIX}")
         if Path(os.path.realpath(folder)) != self.folder:
@@ -81,7 +83,12 @@ class Handed:
         return True
 
     def _judge(self, place: Path) -> None:
-        about = place.lstat()
+        try:
+            about = place.lstat()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._refusal(place, f"which cannot be looked at ({error.strerror})") from error
         if not stat.S_ISREG(about.st_mode):
             raise self._refusal(place, "which is no plain file")
         if about.st_nlink > 1:
@@ -116,8 +123,17 @@ def of_process(pid: int, who: str, *, remedy: str = _LOOK) -> Optional[Handed]:
     with contextlib.suppress(OSError):  # another user's, or gone; then only a path from the root on will do
         cwd = os.readlink(identity.PROC / str(pid) / "cwd")  # noqa: PTH115 - Path.readlink came with Python 3.9
     folder = told_folder(proctable.command_line(pid), cwd)
-    return Handed(folder, who, remedy=remedy, owner=proctable.owner(pid)) if folder is not None else None
+    return Handed(folder, who, remedy=remedy, owner=proctable.owner(pid), cwd=cwd) if folder is not None else None
 
 
 def _lock_of(file: Path) -> Path:
     return file.with_name(f"{file.name}.lock")
+
+
+def _is_encodable(path: str) -> bool:
+    """Whether a file can have that name at all: JSON may hold halves of characters."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -7,9 +7,6 @@ from __future__ import annotations
 from difflib import SequenceMatcher
 from typing import Dict, List, Sequence, Tuple
 
-Block = Tuple[int, int]
-"""Lines of one side that stand in for lines of the base: from, to."""
-
 
 def merge(base: Sequence[str], theirs: Sequence[str], mine: Sequence[str]) -> Tuple[List[str], int]:
     """The merged lines, and in how many places both sides had changed the same lines. (The classical three-way merge:

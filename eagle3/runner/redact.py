@@ -16,6 +16,10 @@ _SECRET_NAME = re.compile(
 )
 _KEPT_BACK = re.compile(r"(passw(or)?d|_pass|_pwd|_key|_key_id|_pat)$", re.IGNORECASE)
 """Beyond those: names whose value may well be shown in part, but that nobody inherits."""
+_SWITCH = frozenset({"", "0", "1", "true", "false", "yes", "no", "on", "off"})
+"""Values in lower case that no secret has: HF_HUB_DISABLE_IMPLICIT_TOKEN=1 is a switch."""
+_PLACES = re.compile(r"(?:(?<=[\s,;=])|^)[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s,;\"']*|(?:(?<=[\s:,;=])|^)[~.]{0,2}/[^\s:,;\"']*")
+"""Addresses and paths in a value. A folder may well be called hf_datasets, and PATH and HF_HOME must not go for it."""
 NAMES_VARIABLE = "EAGLE3_SECRETS"
 """Tells a worker which variables of its environment are secrets, so that it does not quote their values."""
 _SHORTEST_VALUE = 4
@@ -101,15 +105,18 @@ def is_secret_name(name: str) -> bool:
 
 def without_secrets(variables: Mapping[str, str]) -> Dict[str, str]:
     """An environment for a process that was given no secret: without what ``EAGLE3_SECRETS`` names, and without what looks like
-    a secret by its name or is a token by its value. An address with credentials (a proxy) stays: it is how the network is
-    found."""
+    a secret by its name or is a token by its value. What is a switch by its value, an address with credentials (a proxy's: it is
+    how the network is found) and a path stay."""
     named = {NAMES_VARIABLE, *variables.get(NAMES_VARIABLE, "").split(",")}
     return {name: value for name, value in variables.items() if name not in named and not _looks_secret(name, value)}
 
 
 def _looks_secret(name: str, value: str) -> bool:
+    if value.lower() in _SWITCH:
+        return False
     by_name = is_secret_name(name) or _KEPT_BACK.search(name) is not None
-    return by_name or ("://" not in value and redact(value) != value)
+    words = "" if by_name else _PLACES.sub("", value)
+    return by_name or redact(words) != words
 
 
 def secret_values(variables: Mapping[str, str]) -> Tuple[str, ...]:

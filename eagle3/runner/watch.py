@@ -57,7 +57,7 @@ class Watch:
         self._stall_s = float((launch.get("stall") or {}).get("after_s") or derive.QUIET_AT_LEAST_S)
         self._clock_response = str((launch.get("clock") or {}).get("response") or "warn")
         self._clock_jump_s = float((launch.get("clock") or {}).get("jump_s") or CLOCK_JUMP_S)
-        self._clocks = (time.time(), time.monotonic())
+        self._clocks = _clocks()
         self._jumps = 0
         self._looked_at = time.time()
         self._silence_counts_from = 0.0
@@ -73,7 +73,7 @@ class Watch:
 
     def begin(self) -> None:
         """The worker has started. What the supervisor of the attempt before could not tell any more is told now."""
-        self._looked_at, self._clocks = time.time(), (time.time(), time.monotonic())
+        self._looked_at, self._clocks = time.time(), _clocks()
         if self._attempt > 1:
             args = (self._run_dir, self._attempt - 1, self._secrets)
             self._settling = threading.Thread(target=settle, args=args, daemon=True)
@@ -188,8 +188,8 @@ class Watch:
         self._event(f"guard-{name}", text, "error" if response == "stop" else "warn", guard=record)
 
     def _look_at_clock(self) -> None:
-        """Whether the clock has left the steady one since the last look: it was set, or the machine slept."""
-        (wall, steady), self._clocks = self._clocks, (time.time(), time.monotonic())
+        """Whether the clock has left the steady one since the last look: it was set."""
+        (wall, steady), self._clocks = self._clocks, _clocks()
         jump_s = (self._clocks[0] - wall) - (self._clocks[1] - steady)
         if abs(jump_s) <= self._clock_jump_s or self._clock_response == "off":
             return
@@ -344,6 +344,16 @@ def _alerter(run_dir: Path, attempt: int, launch: Dict[str, Any], secrets: Dict[
 
 def _event_writer(run_dir: Path, attempt: int) -> Event:
     return lambda kind, text, level: events.append(run_dir, attempt, kind, text, level=level, actor="runner")
+
+
+def _clocks() -> Tuple[float, float]:
+    """The clock, which can be set, and at the same moment one that cannot, in seconds. That one goes on while the machine sleeps:
+    whose clock is right when it wakes has had no jump."""
+    wall = time.time()
+    try:
+        return wall, time.clock_gettime(time.CLOCK_BOOTTIME)
+    except OSError:  # a kernel without it; then a sleep is told as a jump
+        return wall, time.monotonic()
 
 
 def _lock(folder: Path) -> Optional[int]:

@@ -20,17 +20,18 @@ from tests.support.guards import of_guard, the_guard
 
 
 @pytest.fixture
-def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Sets the clock of what is started from now on by so many seconds. It is replaced whole, for it is read all the time."""
+def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets the clock of what is started from now on by so many seconds, or has it sleep. The file is replaced whole, for it is
+    read all the time."""
     library, place = tmp_path / "set_clock.so", tmp_path / "clock"
     source = Path(__file__).parent / "set_clock.c"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    place.write_text("0")
+    place.write_text("0 0")
     monkeypatch.setenv("LD_PRELOAD", str(library))
     monkeypatch.setenv("FAKE_CLOCK", str(place))
 
-    def to(seconds: int) -> None:
-        (tmp_path / "new").write_text(str(seconds))
+    def to(seconds: int, *, slept: int = 0) -> None:
+        (tmp_path / "new").write_text(f"{seconds} {slept}")
         (tmp_path / "new").rename(place)
 
     return to
@@ -48,7 +49,7 @@ def begun(workspace: Path, **clock: Any) -> Path:
     return run_dir
 
 
-def test_it_is_told_with_its_numbers_each_time_and_the_run_goes_on(workspace: Path, set_clock: Callable[[int], None]) -> None:
+def test_it_is_told_with_its_numbers_each_time_and_the_run_goes_on(workspace: Path, set_clock: Callable[..., None]) -> None:
     run_dir = begun(workspace)
     set_clock(7200)
     wait_for(lambda: of_guard(rows(run_dir), "clock"))
@@ -62,7 +63,7 @@ def test_it_is_told_with_its_numbers_each_time_and_the_run_goes_on(workspace: Pa
 
 
 def test_a_jump_below_the_specs_threshold_and_one_that_it_does_not_mind_are_no_event(
-    workspace: Path, set_clock: Callable[[int], None]
+    workspace: Path, set_clock: Callable[..., None]
 ) -> None:
     run_dir = begun(workspace, clock={"response": "pause", "jump_s": 9000.0})
     set_clock(7200)
@@ -73,7 +74,7 @@ def test_a_jump_below_the_specs_threshold_and_one_that_it_does_not_mind_are_no_e
     assert the_guard(rows(run_dir), "clock")["guard"]["value"] > 9000
 
 
-def test_where_the_spec_says_pause_the_worker_is_asked_to_hold(workspace: Path, set_clock: Callable[[int], None]) -> None:
+def test_where_the_spec_says_pause_the_worker_is_asked_to_hold(workspace: Path, set_clock: Callable[..., None]) -> None:
     run_dir = begun(workspace, clock={"response": "pause", "jump_s": 60.0})
     set_clock(7200)
     wait_for((run_dir / "control.json").exists)
@@ -81,10 +82,22 @@ def test_where_the_spec_says_pause_the_worker_is_asked_to_hold(workspace: Path, 
     assert the_guard(rows(run_dir), "clock")["guard"]["response"] == "pause" and state_is(run_dir, "running")()
 
 
-def test_where_the_spec_says_stop_the_run_ends_and_can_be_resumed(workspace: Path, set_clock: Callable[[int], None]) -> None:
+def test_where_the_spec_says_stop_the_run_ends_and_can_be_resumed(workspace: Path, set_clock: Callable[..., None]) -> None:
     run_dir = begun(workspace, clock={"response": "stop", "jump_s": 60.0})
     set_clock(7200)
     ended = wait_end(run_dir)
     assert ended["stopped"] and ended["by"] == "the guard clock"
     event = the_guard(rows(run_dir), "clock")
     assert event["level"] == "error" and event["guard"]["response"] == "stop"
+
+
+def test_a_machine_that_slept_is_no_jump_and_ends_no_run(workspace: Path, set_clock: Callable[..., None]) -> None:
+    run_dir = begun(workspace, clock={"response": "stop", "jump_s": 60.0})
+    set_clock(0, slept=7200)
+    wait_for(
+        lambda: [row for row in rows(run_dir) if row["kind"] == "clock"]
+    )  # its silence counts anew; looked at after the guard
+    assert of_guard(rows(run_dir), "clock") == [] and not (run_dir / "stop.json").exists()
+    set_clock(600, slept=7200)
+    assert wait_end(run_dir)["by"] == "the guard clock"
+    assert 540 < the_guard(rows(run_dir), "clock")["guard"]["value"] < 660

@@ -52,7 +52,7 @@ def test_a_folder_that_is_itself_reached_by_a_link_is_the_same_folder(raw: Path)
     [
         "{raw}/../precious.safetensors", "{raw}/sub/../../precious.safetensors", "{out}/precious.safetensors", "/etc/passwd",
         "{raw}/notes.txt", "{raw}/.safetensors", "{raw}", "1.safetensors", "../precious.safetensors", "{raw}/1.safetensors\0",
-        "", 7, None, ["{raw}/1.safetensors"], {},
+        "", 7, None, ["{raw}/1.safetensors"], {}, "{raw}/\ud800.safetensors", "/\ud800/1.safetensors",
     ],
 )  # fmt: skip
 def test_a_name_that_leads_elsewhere_is_refused_in_one_sentence_and_nothing_is_touched(raw: Path, handle: object) -> None:
@@ -93,6 +93,20 @@ def test_a_folder_that_was_swapped_for_a_link_leads_nowhere(raw: Path) -> None:
     link_of_its_folder(raw / "any")
     with pytest.raises(NotItsFile, match="which is not in"):
         Handed(raw, "The server").named(f"{raw}/sub/precious.safetensors")
+
+
+def test_where_the_servers_own_folder_is_known_a_path_from_there_is_one_of_its_files(raw: Path) -> None:
+    its = Handed(raw, "The server", cwd=str(raw.parent))
+    assert its.named("raw/1.safetensors") == raw / "1.safetensors"
+    for handle in ("precious.safetensors", "raw/../precious.safetensors", "raw/", ""):
+        with pytest.raises(NotItsFile, match="neither read nor removed"):
+            its.named(handle)
+
+
+def test_a_name_that_no_disk_takes_is_refused_as_every_other(raw: Path) -> None:
+    its = Handed(raw, "The server")
+    with pytest.raises(NotItsFile, match=r"which cannot be looked at \(File name too long\); it was neither"):
+        its.there(its.named(f"{raw}/{'a' * 250}.safetensors"))
 
 
 def test_a_server_of_another_user_may_not_name_files_of_a_third(raw: Path) -> None:

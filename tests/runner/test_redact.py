@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagle3.runner.redact import HIDDEN, address, command, environment, is_secret_name, redact
+from eagle3.runner.redact import HIDDEN, address, command, environment, is_secret_name, redact, without_secrets
 
 LETTERS = string.ascii_letters + string.digits
 AROUND = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="K"), max_size=60)
@@ -99,6 +99,36 @@ def test_a_webhook_is_shown_by_its_host_only(url: str, shown: str) -> None:
 def test_names_of_secrets_are_known() -> None:
     assert all(map(is_secret_name, ["HF_TOKEN", "token", "api_key", "APIKEY", "X_SECRET", "db-password", "GOOGLE_CREDENTIALS"]))
     assert not any(map(is_secret_name, ["TOKENIZERS_PARALLELISM", "MAX_TOKENS", "KEY", "PATH", "SECRETARY"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PATH", "/opt/sk-research-group/bin:/usr/bin"), ("PYTHONPATH", "src:/home/a/sk-learn-environment/lib"),
+        ("LD_LIBRARY_PATH", "/x/hf_environment/lib"), ("HF_HOME", "/data/hf_datasets"),
+        ("HF_HUB_CACHE", "~/hf_modelcache/hub"),
+        ("HF_TOKEN_PATH", "/run/hf"), ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1"), ("SKIP_FIRST_TOKEN", "True"),
+        ("VLLM_SINGLE_PASS", "0"), ("TOKENIZERS_PARALLELISM", "false"), ("MAX_TOKENS", "4096"), ("VLLM_MAX_TOKENS", "8"),
+        ("NCCL_IB_PKEY", "3"), ("KEYBOARD_LAYOUT", "us"), ("PASSWORD_STORE_DIR", "/home/a/.pass"), ("OLDPWD", "/x"),
+        ("LS_COLORS", "*.key=00;36:*.token=01;31"), ("https_proxy", "http://me:word@proxy:3128"), ("XDG_SESSION_ID", "3"),
+        ("PIP_EXTRA_INDEX_URL", "https://u:word@h/simple https://i:word@j/simple"), ("AWS_WEB_IDENTITY_TOKEN_FILE", "/t"),
+    ],
+)  # fmt: skip
+def test_what_is_no_secret_is_inherited(name: str, value: str) -> None:
+    assert without_secrets({name: value}) == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HF_TOKEN", "x"), ("VAULT_KEY", "/abc+def"), ("PGPASSWORD", "123456"), ("AWS_ACCESS_KEY_ID", "x"), ("GH_PAT", "x"),
+        ("MINE", "hf_abcdefgh12345678"), ("ARGS", "--x 1 --y=ghp_abcdefghijklmnop"), ("A", "see https://h/x token=abcdefgh12"),
+        ("HEADER", "Authorization: Bearer abcdefghijkl"),
+        ("ACCOUNT", '{"private_key": "-----BEGIN PRIVATE KEY-----\nMII", "auth_uri": "https://h/auth"}'),
+    ],
+)  # fmt: skip
+def test_what_looks_like_a_secret_by_name_or_value_is_not_inherited(name: str, value: str) -> None:
+    assert without_secrets({name: value, "LANG": "C"}) == {"LANG": "C"}
 
 
 @pytest.mark.parametrize("text", ["token" * 40_000, "-" * 200_000, "hf_" * 60_000, "a." * 100_000 + "://", "secret=" * 30_000,

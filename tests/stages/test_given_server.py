@@ -19,7 +19,7 @@ from eagle3.engines.asking_given import layer_ids
 from eagle3.engines.choice import answering_server, extraction_server
 from eagle3.engines.completions import Completions, RequestFailed
 from eagle3.rows import read_rows, write_rows
-from eagle3.stages import extract, regenerate
+from eagle3.stages import extract, landing, regenerate
 from eagle3.stages.context import StageContext, StageError
 from tests.stages.extraction import sample
 from tests.stages.fake_vllm import FakeVllm, Reply
@@ -213,6 +213,16 @@ def test_one_that_turns_hostile_in_the_middle_ends_the_stage_and_takes_nothing_w
         extract.run(ctx)
     assert precious.read_bytes() == b"weights" and not list((tmp_path / "raw").iterdir())
     assert len(rows(ctx.run_dir, "states/manifest.jsonl")) >= 2, "what landed before stays"
+
+
+def test_states_that_this_process_cannot_see_are_said_to_be_so_and_no_wrong_layers(
+    tmp_path: Path, process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landing.written, "__kwdefaults__", {"limit_s": 0.1})
+    url = process(LAYERS, named=str(tmp_path / "raw" / "elsewhere.safetensors"))
+    said = refusal(context(tmp_path / "run", server__extract_url=url), tmp_path)
+    assert f"writes its states to {tmp_path / 'raw'}, where this process cannot read and remove them (the server has not" in said
+    assert "layer ids" not in said and said.endswith("leave server.extract_url empty, so that the run starts its own.")
 
 
 def test_other_layers_are_named(tmp_path: Path, process: Any) -> None:

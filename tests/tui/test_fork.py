@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import time
@@ -14,7 +15,7 @@ from eagle3.core import presets
 from eagle3.core.estimate import estimate
 from eagle3.core.lineage import ForkError
 from eagle3.core.presets import SpecError
-from eagle3.core.records import Disk, Forkable, Probe
+from eagle3.core.records import Disk, Forkable, NotesText, Probe
 from eagle3.runner import rundir
 from remote.container import Container
 from remote.errors import ContainerError
@@ -174,6 +175,28 @@ async def test_a_note_that_is_refused_stays_to_be_tried_again_and_stands_there_o
         await until(pilot, lambda: (run / "NOTES.md").exists(), "the note")
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(NOW))
         assert (run / "NOTES.md").read_text() == f"- {stamp} tests: kept\n", "the line of the first try: it may have arrived"
+
+
+async def test_a_note_on_its_way_is_not_lost_to_the_next_one(
+    container: FakeContainer, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(container.root, "run-a")
+    slow, add = asyncio.Event(), container.add_note
+
+    async def add_slowly(line: str, run_id: str = "") -> NotesText:
+        await slow.wait()
+        return await add(line, run_id)
+
+    monkeypatch.setattr(container, "add_note", add_slowly)
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running")
+        for words in ("first", "second"):
+            await pilot.press("n", *words, "enter")
+            await until_seen(pilot, "Being added")
+            await pilot.press("escape")
+        slow.set()
+        await until(pilot, lambda: (run / "NOTES.md").exists() and "second" in (run / "NOTES.md").read_text(), "the second")
+        await until(pilot, lambda: "first" in (run / "NOTES.md").read_text(), "the first")
 
 
 async def test_the_command_says_what_it_would_do_and_does_it_once_under_one_id(

@@ -55,7 +55,7 @@ def test_a_checkpoint_is_marked_at_its_own_step_and_attempts_and_guards_where_tr
     events = [
         Event(kind="checkpoint-saved", t=104.5, step=4),
         Event(kind="attempt_started", t=106.2, attempt=2),
-        Event(kind="guard_gradient", t=108.0, level="warn"),
+        Event(kind="guard-gradient", t=108.0, level="warn"),
         Event(kind="stage", t=103.0),
     ]
     assert [mark.x for mark in marks_of(events, metrics(), "step")] == [4.0, 6.0, 8.0]

@@ -47,7 +47,7 @@ def test_a_person_finds_the_way_through_the_console_on_this_machine(tmp_path: Pa
         person.press("\x1b")  # out of the form, as the help says
         person.sees("vLLM servers", gone=["New run"])
         person.resize(40, 12)
-        person.sees("1 Overview 2 3 4 5 6 7", "GPU memory")
+        person.sees("1 Overview 2 3 4 5 6 7", "Runs", run_id[:9])
         person.resize(80, 24)
         person.sees("vLLM servers", "? Help", "q Quit", run_id)
         person.press(CTRL_Z)

@@ -144,3 +144,15 @@ async def test_the_way_back_to_the_shell_is_open_over_a_question_help_and_a_fiel
         await pilot.press("i", "x", "y", "ctrl+z")
         await until_seen(pilot, "writing")
         assert len(went) == 4, "there it takes back what was typed"
+
+
+async def test_a_key_that_comes_before_the_question_is_even_made_is_dropped_and_breaks_nothing(make_app: MakeApp) -> None:
+    app, answers = make_app(), []
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        question = Confirm("Launch it?", [], [Choice("anyway", "a", "Launch", danger=True)])
+        app.push_screen(question, answers.append)
+        assert not question.query("#dialog")
+        await app.on_event(events.Key("a", "a"))
+        await until_seen(pilot, "Launch it?")
+        assert answers == []

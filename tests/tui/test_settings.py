@@ -42,8 +42,11 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
         ("theme = 'pink'", "theme in"),
         ("colour = 1", "there is no such field"),
         ("[alerts]\nbel = true", "the nearest is alerts.bell"),
-        ("ascii = 'yes'", "write true or false"),
+        ("ascii = 'maybe'", "write true or false"),
+        ("ascii = 2", "write true or false"),
         ("poll_s = 0", "write seconds from 0.5 to 600"),
+        ("poll_s = nan", "write seconds from 0.5 to 600"),
+        ("poll_s = 'soon'", "write seconds from 0.5 to 600"),
         ("[alerts]\nquiet_hours = '25:00-07:00'", "write quiet hours as"),
         ("[alerts]\nkinds = ['fire']", "there is no alert 'fire'"),
         ("= broken", "is not TOML"),
@@ -55,6 +58,20 @@ def test_a_mistake_is_one_sentence_and_the_defaults_hold(tmp_path: Path, text: s
         load(path)
     settings, problem = chosen(path, {"ascii": True, "theme": ""})
     assert settings == Settings(ascii=True) and words in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("poll_s = 7", Settings(poll_s=7.0)),
+        ("poll_s = '2.5'", Settings(poll_s=2.5)),
+        ("ascii = 'yes'\nread_only = 1\nreduced_motion = 'off'", Settings(ascii=True, read_only=True)),
+        ("[alerts]\nbell = 0\ncommand = ['a', 'b']", Settings(alerts=AlertSettings(bell=False, command=("a", "b")))),
+        ("[alerts]\nkinds = []", Settings(alerts=AlertSettings(kinds=()))),
+    ],
+)
+def test_what_was_taken_before_is_taken_still(tmp_path: Path, text: str, settings: Settings) -> None:
+    assert load(settings_file(tmp_path, text)) == settings
 
 
 def test_a_key_is_changed_in_the_one_table_and_never_means_two_things() -> None:

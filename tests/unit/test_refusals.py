@@ -115,3 +115,9 @@ def test_the_bounds_that_a_refusal_names_are_the_fields_own(name: str) -> None:
         below = int(bound[1].replace(",", "")) - 1
         with pytest.raises(SpecError, match=rf"^{re.escape(name)}: .* not {below}\."):
             presets.resolve("pilot", "smollm2-135m", "cpu", {name: below})
+
+
+def test_our_own_words_stay_one_line_whatever_value_they_quote() -> None:
+    with pytest.raises(SpecError) as caught:
+        presets.resolve("pilot", "smollm2-135m", "cpu", {"server.url": "a\nb" * 500})
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400

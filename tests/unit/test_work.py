@@ -169,7 +169,7 @@ def test_a_spoilt_spec_is_told_with_the_field_and_no_class_name(tmp_path: Path) 
     (tmp_path / "spec.toml").write_text('v = 1\nsize = "smoke"\n')
     work.work(tmp_path)
     text = json.loads((tmp_path / "events.jsonl").read_text().splitlines()[-1])["text"]
-    assert text.startswith(f"start: The spec {tmp_path / 'spec.toml'} cannot be used: machine: Field required")
+    assert text.startswith(f"start: The spec {tmp_path / 'spec.toml'} cannot be used: machine: it is missing")
     assert "ValidationError" not in text
 
 
