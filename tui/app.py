@@ -226,7 +226,11 @@ class ConsoleApp(Navigation, News, Taping):
         """A note to the operator; remote text is shown as text. One about a host that is not in front names it."""
         if not self.in_front and self.here.name not in text:
             text = f"{self.here.name}: {text}"
-        self.notify(one_line(text), severity=cast(Any, severity), markup=False, timeout=TOAST_S[severity])
+        text = one_line(text)
+        for note in list(self._notifications):
+            if note.message == text:
+                self._unnotify(note)  # the same note twice would only cover more
+        self.notify(text, severity=cast(Any, severity), markup=False, timeout=TOAST_S[severity])
 
     def call_for(self, alerts: Sequence[Alert]) -> None:
         """Show what is new of ``alerts``, and call the operator."""
@@ -239,6 +243,12 @@ class ConsoleApp(Navigation, News, Taping):
         super().desktop_note(host + text)
 
     # --- keys for everywhere
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Where notes are written the shell's key is the field's own: it takes back what was typed."""
+        if action == "suspend_process" and getattr(self.focused, "read_only", True) is False:
+            return False
+        return super().check_action(action, parameters)
 
     def action_theme(self) -> None:
         """The next theme, for this session; settings.toml keeps one."""

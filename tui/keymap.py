@@ -161,7 +161,7 @@ KEYS: tuple[Key, ...] = (
 )
 
 DIALOGS = ("question", "reading")
-"""Places over a screen: no key of "everywhere" holds there."""
+"""Places over a screen: no key of "everywhere" holds there but those of `everywhere_and_over`."""
 
 
 class RebindError(ValueError):
@@ -187,7 +187,12 @@ def _name_of(character: str) -> str:
     return _NAMES.get(name, name)
 
 
-_CHARACTERS = frozenset(_name_of(chr(code)) for code in range(33, 127))
+_CHARACTERS = {_name_of(chr(code)): chr(code) for code in range(33, 127)}
+
+
+def character_of(key: str) -> str | None:
+    """What a field takes the key for, by Textual's name of it; None where it is no text."""
+    return " " if key == "space" else _CHARACTERS.get(key)
 
 
 def spelled(keys: str) -> str:
@@ -237,6 +242,11 @@ def rebind(wanted: Mapping[str, str]) -> None:
 def keys_of(where: str) -> list[Key]:
     """The keys of one screen, or of "everywhere"."""
     return [key for key in KEYS if key.where == where]
+
+
+def everywhere_and_over() -> frozenset[str]:
+    """The key for the way back to the shell, which holds in dialogs and fields too; none where it was made a letter."""
+    return frozenset(key.keys for key in KEYS if key.action == "suspend_process" and key.keys.startswith("ctrl+"))
 
 
 def key_of(where: str, action: str) -> str:

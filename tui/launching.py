@@ -75,7 +75,6 @@ class Launching:
         try:
             spec = plan.launchable(choices)
         except SpecError as error:
-            app.clear_notifications()  # the same note twice would cover what it is about
             # Where the form is in front, what cannot be resolved stands there in red already.
             if not app.form_in_front() or plan.resolves(choices):
                 app.tell(f"{error} Press 3 to mend it.", "error")

@@ -149,7 +149,7 @@ def _at_time(descriptor: int, status: os.stat_result, text: str) -> int:
     if wanted is None:
         raise VerbError("usage", f"'{text}' is not a time.", "Write 10:05, 10:05:30, 90m, 2h or 2026-11-30 10:05.")
     if _time_after(descriptor, 0, status) is None:
-        raise VerbError("not_found", "The lines of this log carry no times.", "Search for a text instead.")
+        raise VerbError("not_found", "The lines of this log carry no day and time.", "Search for a text instead, such as 10:05.")
     found = logtime.first_at(wanted, status.st_size, lambda at: _time_after(descriptor, at, status))
     return line_start(descriptor, found)
 

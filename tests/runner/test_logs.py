@@ -195,7 +195,7 @@ def test_a_december_line_read_in_january_is_last_years() -> None:
 
 def test_a_log_without_times_says_so(run_dir: Path) -> None:
     name = write(run_dir, b"nothing\n" * 10)
-    with pytest.raises(VerbError, match="carry no times"):
+    with pytest.raises(VerbError, match="carry no day and time"):
         logs.log(run_dir, "time", {"name": name, "text": "5m"})
     with pytest.raises(VerbError, match="'x' is not a time"):
         logs.log(run_dir, "time", {"name": name, "text": "x"})

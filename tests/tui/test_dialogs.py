@@ -36,6 +36,40 @@ async def test_the_choices_of_a_question_are_in_sight_in_a_small_window_and_its_
         await until_seen(pilot, "Host", "Readiness", "It runs in the container", "Launch  y      Cancel  Esc")
 
 
+async def test_in_a_small_window_the_field_that_is_typed_in_comes_in_sight(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a", "finished")
+    async with make_app(run_id="run-a").run_test(size=(40, 12)) as pilot:
+        await until_seen(pilot, "✓ finished")
+        await pilot.press("f")
+        await until_seen(pilot, "Fork run-a", "Begin at")
+        await pilot.press("tab", *"train.max_steps=300")
+        await until_seen(pilot, "train.max_steps=300 ")
+
+
+async def test_in_a_small_window_every_screen_shows_some_of_what_it_is_for(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a", steps=62)
+    async with make_app(run_id="run-a").run_test(size=(40, 12)) as pilot:
+        await until_seen(pilot, "● running", "Loss", "┤")
+        await pilot.press("3")
+        await until_seen(pilot, "data.prompts", "data.train_prompts")
+        await pilot.press("2")
+        await until_seen(pilot, "▾", "to look at")
+        await pilot.press("enter")
+        await until_seen(pilot, "Found")
+        await pilot.press("5")
+        await until_seen(pilot, "run-a")
+
+
+async def test_the_same_note_stands_once(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(80, 24), notifications=True) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("r", "r", "r")
+        await until_seen(pilot, "can be resumed")
+        notes = [note.message for note in pilot.app._notifications]
+        assert sum("can be resumed" in note for note in notes) == 1
+
+
 async def test_choices_that_do_not_stand_side_by_side_stand_one_below_the_other(
     container: FakeContainer, make_app: MakeApp
 ) -> None:

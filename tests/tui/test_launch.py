@@ -138,6 +138,21 @@ async def test_what_is_wrong_is_said_while_typing_and_nothing_launches(container
         assert "is wrong" not in seen(pilot.app)  # type: ignore[arg-type]
 
 
+async def test_what_is_wrong_with_the_field_in_front_is_in_sight_below_other_wrong_ones(make_app: MakeApp) -> None:
+    async with make_app().run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        await pilot.press("3")
+        await until_seen(pilot, "New run")
+        for name in ("train-max_steps", "train-learning_rate"):
+            pilot.app.screen.query_one(f"#{name}", Input).focus()
+            await pilot.press("minus", "1")
+            await until_seen(pilot, ", not -1.")
+        await until_seen(pilot, "are wrong; see", "a number above 0 and of at most 1, not -1.")
+        for columns, rows in ((80, 20), (40, 12), (200, 60)):
+            await pilot.resize_terminal(columns, rows)
+            await until_seen(pilot, "a number above 0 and of at most")
+
+
 async def test_a_field_that_is_typed_in_never_goes_away_under_the_letters(container: FakeContainer, make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -207,6 +222,7 @@ async def test_letters_typed_into_a_field_are_not_keys(container: FakeContainer,
         await pilot.press("3")
         await until_seen(pilot, "New run")
         pilot.app.screen.query_one("#data-prompts", Input).focus()
+        await until_seen(pilot, "\n Ctrl+l Launch  Esc Back  ")  # and the foot offers none of them
         await pilot.press(*"/pq1e")
         assert pilot.app.screen.query_one("#data-prompts", Input).value == "/pq1e"
         assert not isinstance(pilot.app.screen, Confirm)

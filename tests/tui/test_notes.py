@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from textual.widgets import TextArea
 
 from eagle3.runner import notes
 from tests.tui.conftest import MakeApp
 from tests.tui.support.container import FakeContainer
 from tests.tui.support.driving import until, until_seen
 from tests.tui.support.folders import write_run
+from tui.settings import Settings
 from tui.state import NotesView
 
 SIZES = [(80, 24), (120, 40)]
@@ -52,6 +54,32 @@ async def test_a_save_that_fails_keeps_what_was_typed(container: FakeContainer, 
         await until_seen(pilot, "NOT saved")
         await pilot.press("escape", "7")
         await until_seen(pilot, "kept", "not saved")
+
+
+async def test_a_read_only_console_opens_no_field_for_notes_that_it_could_not_save(
+    container: FakeContainer, make_app: MakeApp
+) -> None:
+    write_run(container.root, "run-a")
+    app = make_app(run_id="run-a", settings=Settings(read_only=True))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("7")
+        await until_seen(pilot, "i writes")
+        await pilot.press("i")
+        await until_seen(pilot, "nothing was changed")
+        assert pilot.app.screen.query_one(TextArea).read_only
+
+
+async def test_the_foot_of_notes_offers_no_letter_while_one_writes(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("7")
+        await until_seen(pilot, "i Edit  Ctrl+s Save")
+        await pilot.press("i")
+        await until_seen(pilot, "\n Ctrl+s Save  Esc Back  ")
+        await pilot.press("escape")
+        await until_seen(pilot, "i Edit  Ctrl+s Save")
 
 
 async def test_notes_that_others_write_appear_while_nobody_types_here(container: FakeContainer, make_app: MakeApp) -> None:

@@ -8,7 +8,7 @@ from textual.pilot import Pilot
 
 from tests.tui.conftest import MakeApp
 from tests.tui.support.container import FakeContainer
-from tests.tui.support.driving import until, until_seen
+from tests.tui.support.driving import seen, until, until_seen
 from tests.tui.support.folders import write_run
 from tui.screens.confirm import Choice, Confirm
 from tui.screens.question import TOO_SOON, Question
@@ -98,6 +98,52 @@ async def test_a_question_that_comes_by_itself_is_not_answered_by_who_writes(
         await until_seen(pilot, TOO_SOON)
         await pilot.press("escape")  # the way out is always open
         await until(pilot, lambda: answers == [""], "the answer that changes nothing")
+
+
+async def test_a_key_before_the_first_picture_is_refused_and_the_foot_goes_on_saying_so(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Question, "read_s", 0.3)
+    app, answers = make_app(), []
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "none yet")
+        app.ask_over(Confirm("Launch it anyway?", [], [Choice("anyway", "a", "Launch anyway", danger=True)]), answers.append)
+        typed(pilot, "a", 0.0)
+        await until_seen(pilot, "Launch it anyway?")
+        shown = await painted_at(pilot)
+        assert TOO_SOON in seen(app) and answers == []
+        typed(pilot, "right", shown + 0.4)  # what counts tells again what Enter does
+        await until_seen(pilot, "Enter: Launch anyway")
+
+
+async def test_the_way_back_to_the_shell_is_open_over_a_question_help_and_a_field_but_not_while_notes_are_written(
+    container: FakeContainer, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Question, "read_s", 30.0)
+    write_run(container.root, "run-a")
+    app = make_app(run_id="run-a")
+    went: list[str] = []
+    monkeypatch.setattr(app, "action_suspend_process", lambda: went.append(type(app.screen).__name__))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running")
+        for key, title in (
+            ("p", "Launch the pilot?"),
+            ("question_mark", "close it"),
+            ("n", "Note on run-a"),
+            ("f", "Fork run-a"),
+        ):
+            await pilot.press(key)
+            await until_seen(pilot, title)
+            before = len(went)
+            await pilot.press("ctrl+z")
+            await until(pilot, lambda before=before: len(went) == before + 1, f"the shell, from '{title}'")  # type: ignore[misc]
+            await pilot.press("escape")
+            await until_seen(pilot, "Stages")
+        await pilot.press("7")
+        await until_seen(pilot, "i writes")
+        await pilot.press("i", "x", "y", "ctrl+z")
+        await until_seen(pilot, "writing")
+        assert len(went) == 4, "there it takes back what was typed"
 
 
 async def test_a_key_that_comes_before_the_question_is_even_made_is_dropped_and_breaks_nothing(make_app: MakeApp) -> None:

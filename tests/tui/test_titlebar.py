@@ -36,3 +36,11 @@ def test_since_when_a_link_is_gone_is_worth_more_than_labels() -> None:
 def test_without_a_note_the_time_stays_and_where_one_is_is_whole_at_any_width() -> None:
     assert "since" in title(78) and "2 Readiness" in title(78)
     assert "Run" in title(40) and "2 Re" not in title(40)
+
+
+@pytest.mark.parametrize("here", [name for _, name, _ in TABS])
+@pytest.mark.parametrize("columns", [34, 36, 38])
+def test_on_a_small_screen_no_since_stands_without_its_time(here: str, columns: int) -> None:
+    said = title(columns, here=here)
+    assert "● up" in said
+    assert not said.endswith("since")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import Screen
 
-from tui.keymap import key_label, key_of, keys_of
+from tui.keymap import character_of, everywhere_and_over, key_label, key_of, keys_of
 from tui.widgets.keys_line import KeysLine
 from tui.widgets.titlebar import TitleBar
 
@@ -24,8 +25,15 @@ TO_RUNS, TO_PILOT = key_of("everywhere", "go('runs')"), key_of("everywhere", "pi
 
 
 def bindings_of(where: str) -> list[BindingType]:
-    """The table's keys of one place as Textual's bindings."""
-    return [Binding(key.keys, key.action, key.label, show=key.footer, key_display=key_label(key.keys)) for key in keys_of(where)]
+    """The table's keys of one place as Textual's bindings. Those of `everywhere_and_over` hold in dialogs too."""
+    over = everywhere_and_over()
+    return [
+        Binding(
+            key.keys, key.action, key.label, show=key.footer, key_display=key_label(key.keys),
+            priority=where == "everywhere" and key.keys in over,
+        )
+        for key in keys_of(where)
+    ]  # fmt: skip
 
 
 class ConsoleScreen(Screen[None]):
@@ -36,8 +44,8 @@ class ConsoleScreen(Screen[None]):
     """The theme in which the whole screen was styled last."""
     _composed = False
     """News may come before the widgets are there, and after they are gone."""
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's spelling
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (60, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's spelling
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (18, "-short"), (34, "-tall")]  # noqa: RUF012
 
     @property
     def console_app(self) -> ConsoleApp:
@@ -67,6 +75,18 @@ class ConsoleScreen(Screen[None]):
         with Vertical(classes="body"):
             yield from self.body()
         yield KeysLine(show_command_palette=False)
+
+    @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        """What the footer offers. In a field: no key that is text there (Textual leaves out those that it knows by their
+        character, which "slash" is not), and the one that leaves it."""
+        found = super().active_bindings
+        if (field := self.focused) is None or not field.check_consume_key("a", "a"):
+            return found
+        offered = {key: bound for key, bound in found.items() if not field.check_consume_key(key, character_of(key))}
+        if leaves := offered.get("escape"):
+            offered["escape"] = leaves._replace(binding=replace(leaves.binding, show=True))
+        return offered
 
     # Textual calls the on_… methods of a screen and of its base each by itself: a subclass's must not call this one.
     def on_mount(self) -> None:

@@ -40,6 +40,18 @@ class Chooser(Select[str], inherit_bindings=False):
     BINDINGS = [Binding("enter,space", "show_overlay", "Show menu", show=False)]  # noqa: RUF012 - Textual's spelling
 
 
+class Form(Vertical):
+    """The fields. The one that is typed in stays in sight with the line below it, whatever grows or shrinks around it."""
+
+    def on_resize(self) -> None:
+        for row in self.query("FieldRow.here").results(FieldRow):
+            row.call_after_refresh(self._bring, row)
+
+    def _bring(self, row: FieldRow) -> None:
+        """In sight; its name first where it is higher than the form."""
+        row.scroll_visible(animate=False, top=row.outer_size.height > self.size.height)
+
+
 class LaunchScreen(ConsoleScreen):
     HERE = "launch"
     BINDINGS = bindings_of("launch")
@@ -66,7 +78,7 @@ class LaunchScreen(ConsoleScreen):
                     id=name,
                 )
         with Container(id="launch-panes"):
-            with Vertical(id="fields") as form:
+            with Form(id="fields") as form:
                 form.border_title = "New run"
                 form.border_subtitle = f"{key_of('launch', 'more')} more fields"
                 for name in self._wanted():

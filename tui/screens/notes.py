@@ -59,7 +59,9 @@ class NotesScreen(ConsoleScreen):
             area.move_cursor(place)
         self._loaded = view.text
         editing = not area.read_only
-        self.query_one("#notes").set_class(editing, "editing")
+        if (notes := self.query_one("#notes")).has_class("editing") != editing:
+            notes.set_class(editing, "editing")
+            self.refresh_bindings()  # letters are text now, or keys again
         words = "being saved …" if view.saving is not None else "not saved · Ctrl+s saves" if view.changed else ""
         if not words:
             words = "i writes" if not editing else "writing · Esc leaves off"
@@ -86,6 +88,8 @@ class NotesScreen(ConsoleScreen):
             self.refresh_known()
 
     def action_edit(self) -> None:
+        if not self.console_app.may_change():
+            return  # what were typed could not be saved
         area = self.query_one(TextArea)
         area.read_only = False
         area.move_cursor(area.document.end)  # most notes are added

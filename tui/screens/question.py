@@ -8,6 +8,8 @@ from typing import TypeVar
 from textual import events
 from textual.screen import ModalScreen
 
+from tui.keymap import everywhere_and_over
+
 READ_S = 0.3
 """Seconds that a question stands, and that no key is pressed, before one can answer it. Who types ahead, or into what they
 took for a field, presses the next key sooner."""
@@ -22,16 +24,18 @@ class Question(ModalScreen[Answer]):
     read_s = READ_S
     _quiet_since: float | None = None
     """When it was painted, or a key came that was none for it; None before the first picture."""
+    _refused = False
+    """Whether the last key came too soon: the foot says so until one counts."""
 
     def harmless(self) -> frozenset[str]:
-        return frozenset({"escape"})
+        return frozenset({"escape"}) | everywhere_and_over()
 
     def foot(self) -> str:
         """What stands in the frame below."""
         return ""
 
     def show_foot(self) -> None:
-        self.query_one("#dialog").border_subtitle = self.foot()
+        self.query_one("#dialog").border_subtitle = TOO_SOON if self._refused else self.foot()
 
     def on_screen_resume(self) -> None:
         """It has come to the front: what is typed counts once it was painted."""
@@ -45,12 +49,10 @@ class Question(ModalScreen[Answer]):
         """Whether the key was pressed by somebody who can have read the question. What comes too soon is said, and dropped."""
         if event.key in self.harmless():
             return True
-        if self._quiet_since is not None and event.time - self._quiet_since >= self.read_s:
-            self._quiet_since = 0.0  # it was read: nothing is too soon any more
-            self.show_foot()
-            return True
+        self._refused = self._quiet_since is None or event.time - self._quiet_since < self.read_s
         if self._quiet_since is not None:
-            self._quiet_since = max(self._quiet_since, event.time)
-        for dialog in self.query("#dialog"):  # none yet, where the key was typed before the question was even made
-            dialog.border_subtitle = TOO_SOON
-        return False
+            # Once it was read nothing is too soon any more.
+            self._quiet_since = max(self._quiet_since, event.time) if self._refused else 0.0
+        for dialog in self.query("#dialog"):  # none yet where the key was typed before the first picture
+            dialog.border_subtitle = TOO_SOON if self._refused else self.foot()
+        return not self._refused

@@ -54,7 +54,10 @@ def title_for(here: str, columns: int, words: Sequence[str]) -> tuple[list[Tab],
         for said in words[:1] if gap == "  " else words:
             if taken + len(said) <= columns:
                 return tabs, said
-    return _tabs(here, 0, " ", 0), words[0]
+    tabs = _tabs(here, 0, " ", 0)
+    room = columns - sum(len(key) + len(label) for key, _, label in tabs)
+    said = next((said for said in words if len(said) <= room), words[-1])
+    return tabs, said if len(said) <= room else said.split(" since")[0]
 
 
 def link_words(link: LinkState) -> str:
