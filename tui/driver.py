@@ -1,4 +1,4 @@
-"""How keys come from the terminal: without Textual's own turn of a tenth of a second.
+"""How keys and the size come from the terminal: without Textual's own turn of a tenth of a second, and from nowhere else.
 
 An Esc may be a key or the beginning of another one, so it waits ESCDELAY for the rest (`tui.launchpad.calm`). Textual's
 thread looks whether that time is over only ten times a second, so every dialog closed 100 ms late; this one waits as long as
@@ -7,6 +7,7 @@ there is something to wait for, and without end where there is nothing.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
@@ -47,6 +48,19 @@ class PromptDriver(LinuxDriver):
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self.exit_event: Told = Told()
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """Columns and rows, as the terminal tells them. Textual asks COLUMNS and LINES first, which are what the window was when
+        somebody exported them."""
+        with contextlib.suppress(OSError):  # no terminal: a pipe, which has no size
+            found = os.get_terminal_size(self.fileno)
+            if found.columns and found.lines:
+                return found.columns, found.lines
+        return super()._get_terminal_size()
+
+    @property
+    def terminal_size(self) -> Size:
+        return Size(*self._get_terminal_size())
 
     def run_input_thread(self) -> None:
         """Read keys until told to end or the terminal is gone."""

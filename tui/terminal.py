@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ from textual.app import App
 from textual.binding import Binding
 from textual.driver import Driver
 from textual.filter import LineFilter
-from textual.geometry import Size
 from textual.screen import Screen
 
 from tui.formats import one_line
@@ -89,9 +87,11 @@ class TerminalApp(App[None]):
     def fit_the_terminal(self) -> None:
         """Where a change of size passed unheard, or its picture was dropped (both can be, while a screen gives way to another),
         mend it now."""
-        if self.is_headless:
+        from tui.driver import PromptDriver
+
+        if self.is_headless or not isinstance(self._driver, PromptDriver):
             return
-        size = Size(*shutil.get_terminal_size((self.size.width, self.size.height)))
+        size = self._driver.terminal_size
         if size != self.size:
             self.post_message(events.Resize(size, size))
         elif self.screen.size != size:

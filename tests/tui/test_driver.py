@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import pty
+import struct
+import termios
 import threading
 import time
 import tty
@@ -56,6 +59,16 @@ def keyboard() -> Iterator[tuple[Keyboard, int, threading.Thread]]:
     thread.join(20.0)
     assert not thread.is_alive(), "it does not hear that it is to end"
     os.close(terminal)
+
+
+def test_the_size_is_the_terminals_own_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("LINES", "60")
+    with keyboard() as (driver, master, _):
+        for columns, rows in ((80, 24), (40, 12)):
+            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            assert driver.terminal_size == (columns, rows)
+        os.close(master)
 
 
 def test_an_escape_alone_is_told_though_nothing_follows_it() -> None:

@@ -14,7 +14,7 @@ from tests.tui.support.written import written_run
 CTRL_Z = "\x1a"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_person_finds_the_way_through_the_console_on_this_machine(tmp_path: Path) -> None:
     (tmp_path / "eagle3").mkdir()
     run_id = written_run(tmp_path / "eagle3")
