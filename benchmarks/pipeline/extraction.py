@@ -20,9 +20,10 @@ from benchmarks.pipeline import peer
 from benchmarks.pipeline.material import Run, call, ours, samples
 from benchmarks.pipeline.server import Server, extraction
 from eagle3.journal import Journal
+from eagle3.runner.handed import Handed
 from eagle3.stages import extract
 from eagle3.stages.context import StageContext
-from eagle3.stages.landing import Landing
+from eagle3.stages.landing import ExtractionServer, Landing
 from eagle3.states.quarantine import Quarantine
 from eagle3.targets import model_dir
 
@@ -79,7 +80,7 @@ def _ours(run: Run, server: Server, run_dir: Path) -> float:
         worker_python="", server_python="", stop_requested=lambda: False,
     )  # fmt: skip
     store = extract.open_store(ctx)
-    adapter: Any = _Adapter(server)
+    adapter: ExtractionServer = _Adapter(server)
     rows = samples(run)
     done: dict[int, Any] = {}
     began = time.perf_counter()
@@ -95,7 +96,11 @@ class _Adapter:
 
     def __init__(self, server: Server) -> None:
         self.base_url, self.model, self.log_path = server.url, server.model, server.log_path
-        self.check_alive = server.check_alive
+        self.handed: Handed | None = Handed(server.raw, "The server of this benchmark")
+        self._server = server
+
+    def check_alive(self) -> None:
+        self._server.check_alive()
 
     def limit(self) -> None:
         """Nobody else uses it."""

@@ -24,12 +24,14 @@ _CONNECTOR = ROOT / "eagle3" / "engines" / "cpu_connector.py"
 
 
 class Server:
-    """Use as a context manager; inside, ``url`` answers. ``start_s``: seconds until it did. Raises RuntimeError."""
+    """Use as a context manager; inside, ``url`` answers. ``start_s``: seconds until it did; ``raw``: where the states of one in
+    extraction mode land. Raises RuntimeError."""
 
     def __init__(self, spec: RunSpec, folder: Path, kind: str, more: list[str] | None = None) -> None:
         self.spec, self.folder, self.kind = spec, folder, kind
         self.more = more or []
         self.log_path = folder / f"server-{kind}.log"
+        self.raw = folder / "raw"
         self.model = spec.target.served_name
         self.url = ""
         self.start_s = 0.0
@@ -103,11 +105,13 @@ def extraction(spec: RunSpec, folder: Path) -> Server:
     shutil.copyfile(_CONNECTOR, folder / _CONNECTOR.name)
     layers = {"hf_config": {"eagle_aux_hidden_state_layer_ids": spec.target.captured_layers}}
     speculative = {"method": "extract_hidden_states", "num_speculative_tokens": 1, "draft_model_config": layers}
+    server = Server(spec, folder, "extract")
     transfer = {
         "kv_connector": "CpuHiddenStatesConnector",
         "kv_connector_module_path": _CONNECTOR.stem,
         "kv_role": "kv_producer",
-        "kv_connector_extra_config": {"shared_storage_path": str(folder / "raw")},
+        "kv_connector_extra_config": {"shared_storage_path": str(server.raw)},
     }
     more = ["--no-enable-prefix-caching", "--speculative_config", json.dumps(speculative)]
-    return Server(spec, folder, "extract", [*more, "--kv_transfer_config", json.dumps(transfer)])
+    server.more = [*more, "--kv_transfer_config", json.dumps(transfer)]
+    return server
