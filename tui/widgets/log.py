@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.style import Style
 from textual.geometry import Region, Size
+from textual.reactive import Reactive
 from textual.strip import Strip
 from textual.widgets import Log
 
@@ -23,6 +24,9 @@ FEW_LINES = 100
 
 class RunLog(Log):
     """Takes only the lines that it has not shown yet, so a long log costs nothing at each tick."""
+
+    virtual_size = Reactive(Size(0, 0))
+    """As Textual's, but a line that comes lays no screen out anew: the box has its place, and a bar asks for its own."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(highlight=False, max_lines=LOG_LINES, auto_scroll=True, id=id)
@@ -43,6 +47,7 @@ class RunLog(Log):
             self.write_lines(view.new_log(self._seen), scroll_end=False)
             self._seen = view.log_seq
         self._tell_failure(view)
+        self._refresh_scrollbars()
         if self._following and not self.is_vertical_scroll_end:
             self.scroll_end(animate=False, immediate=True, x_axis=False)
         self._tell_bar()
