@@ -83,6 +83,11 @@ async def test_what_was_typed_before_a_question_could_be_read_does_not_answer_it
         await until(pilot, lambda: bool(container.launches), "the launch, by a key after a pause")
 
 
+def anyway() -> Confirm:
+    """A question that nobody asked for."""
+    return Confirm("Launch it anyway?", [], [Choice("anyway", "a", "Launch anyway", danger=True)])
+
+
 async def test_a_question_that_comes_by_itself_is_not_answered_by_who_writes(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +95,7 @@ async def test_a_question_that_comes_by_itself_is_not_answered_by_who_writes(
     app, answers = make_app(), []
     async with app.run_test(size=(80, 24)) as pilot:
         await until_seen(pilot, "none yet")
-        app.ask_over(Confirm("Launch it anyway?", [], [Choice("anyway", "a", "Launch anyway", danger=True)]), answers.append)
+        app.ask_over(anyway(), answers.append)
         await until_seen(pilot, "Launch it anyway?")
         shown = await painted_at(pilot)
         for number, key in enumerate("a data path"):
@@ -107,7 +112,7 @@ async def test_a_key_before_the_first_picture_is_refused_and_the_foot_goes_on_sa
     app, answers = make_app(), []
     async with app.run_test(size=(80, 24)) as pilot:
         await until_seen(pilot, "none yet")
-        app.ask_over(Confirm("Launch it anyway?", [], [Choice("anyway", "a", "Launch anyway", danger=True)]), answers.append)
+        app.ask_over(anyway(), answers.append)
         typed(pilot, "a", 0.0)
         await until_seen(pilot, "Launch it anyway?")
         shown = await painted_at(pilot)
