@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,17 @@ from remote.container import Container, LinkError, Settings
 from tests.remote.conftest import Open, Quick
 from tests.remote.test_connect import Operator, refusal
 from tests.support.sshd import Sshd, lock_key, make_key
+
+RELAY = """
+import os, select, socket, sys
+link = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+while True:
+    for ready in select.select([0, link], [], [])[0]:
+        piece = os.read(0, 65536) if ready == 0 else link.recv(65536)
+        if not piece:
+            sys.exit()
+        link.sendall(piece) if ready == 0 else os.write(1, piece)
+"""
 
 
 @dataclass
@@ -130,8 +142,9 @@ async def test_a_second_server_is_reached_through_the_first_and_only_so(
 
 async def test_a_proxy_command_carries_the_connection(sshd: Sshd, home: Home, settings: Settings, opened: Open) -> None:
     home.write("known_hosts", f"far {sshd.public_key()}\n")
-    carry = "exec 3<>/dev/tcp/%h/%p; cat <&3 & exec cat >&3"
-    place = f"  HostName 127.0.0.1\n  Port {sshd.port}\n  HostKeyAlias far\n  ProxyCommand bash -c '{carry}'\n"
+    # One process, as real ones are: of two, one would hold the connection open when the other has been killed.
+    relay = home.write("relay.py", RELAY)
+    place = f"  HostName 127.0.0.1\n  Port {sshd.port}\n  HostKeyAlias far\n  ProxyCommand {sys.executable} {relay} %h %p\n"
     home.write("config", f"Host far\n{place}  IdentityFile {sshd.client_key}\n  IdentityAgent none\n")
     container = await opened("far", settings=settings)
     assert await container.runs() == []
