@@ -43,7 +43,7 @@ class StatesDataset(BaseDataset):
         path = self.states_dir / f"hs_{sample.index}.safetensors"
         try:
             loaded = unpack(load_file(path), self.hidden_states_dtype)
-            check_hidden_states(loaded, sample.input_ids)
+            check_hidden_states(loaded, list(sample.input_ids))
         except (OSError, SafetensorError, ValueError) as error:
             raise StageError(
                 f"{path} cannot be trained on; delete it and resume, so that 'extract' makes it again.", detail=str(error)
@@ -53,7 +53,7 @@ class StatesDataset(BaseDataset):
             "hidden_states": states[:, :-1].flatten(1),
             "input_ids": loaded["token_ids"],
             "verifier_last_hidden_states": states[:, -1],
-            "loss_mask": torch.tensor(sample.loss_mask, dtype=torch.bool),
+            "loss_mask": torch.tensor(list(sample.loss_mask), dtype=torch.bool),
         }
 
 

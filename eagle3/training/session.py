@@ -331,11 +331,11 @@ class Session:
     def _signature(self) -> str:
         """Hash of all that must be the same for a checkpoint to be gone on from."""
         ctx = self.ctx
-        made_from = {
-            name: hashlib.sha256((ctx.run_dir / name).read_bytes()).hexdigest()
-            for name in ("data/samples.jsonl", "vocabulary/d2t.npy", "states/manifest.jsonl")
-            if (ctx.run_dir / name).is_file()
-        }
+        made_from = {}
+        for name in ("data/samples.jsonl", "vocabulary/d2t.npy", "states/manifest.jsonl"):
+            if (path := ctx.run_dir / name).is_file():
+                with path.open("rb") as content:
+                    made_from[name] = hashlib.file_digest(content, "sha256").hexdigest()
         return hash_of({"spec": stage.spec_part(ctx.spec), "files": made_from})
 
     def _say_truncated(self, split: str, samples: list[Sample], pack_tokens: int) -> None:

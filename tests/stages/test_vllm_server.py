@@ -217,6 +217,13 @@ def test_the_environment_is_offline_silent_and_fast_on_a_cpu(ctx: StageContext, 
     assert VllmServer(ctx, "plain").environment()[name] == value
 
 
+def test_vllm_gives_up_loading_no_earlier_than_the_run_does(tmp_path: Path) -> None:
+    ctx = context(tmp_path, server__start_timeout_s=3600.5)
+    assert VllmServer(ctx, "extract").environment()["VLLM_ENGINE_READY_TIMEOUT_S"] == "3601"
+    own = context(tmp_path / "own", server__start_timeout_s=3600, **{"server__env": {"VLLM_ENGINE_READY_TIMEOUT_S": "60"}})
+    assert VllmServer(own, "plain").environment()["VLLM_ENGINE_READY_TIMEOUT_S"] == "60", "the spec's own word wins"
+
+
 def test_the_callers_environment_wins_over_the_specs_and_the_connector_stands_first_on_the_path(
     ctx: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
