@@ -15,6 +15,7 @@ from speculators.train.data import BaseDataset, CollateFn
 from speculators.train.distributed_batch_sampler import MultipackDistributedBatchSamplerV2
 from torch.utils.data import DataLoader
 
+from eagle3.core.shape import PACKS_AHEAD
 from eagle3.stages.context import StageError
 from eagle3.states.packing import unpack
 from eagle3.training.samples import Sample
@@ -126,6 +127,7 @@ def train_loader(
         batch_sampler=StepSampler(dataset, seed, packs, rank, ranks),
         collate_fn=collate,
         num_workers=workers,
+        prefetch_factor=PACKS_AHEAD if workers else None,
         persistent_workers=workers > 0,
         multiprocessing_context="spawn" if workers else None,
         # Each start of an epoch draws a seed; from the training's own source a resume in its middle would draw once more.

@@ -19,6 +19,7 @@ from speculators.train.trainer import TrainerConfig
 
 from eagle3 import draft_folder
 from eagle3.core import guards
+from eagle3.core.shape import LOADERS
 from eagle3.core.spec import RunSpec, hash_of
 from eagle3.runner import rundir
 from eagle3.stages import guarding
@@ -73,7 +74,7 @@ class Session:
             dataset,
             self.collate,
             spec.train.seed,
-            workers=0 if on_cpu else 4,
+            workers=0 if on_cpu else LOADERS,
             packs=spec.packs_per_step,
             rank=self.group.rank,
             ranks=self.group.size,

@@ -220,7 +220,7 @@ def test_the_environment_is_offline_silent_and_fast_on_a_cpu(ctx: StageContext, 
 def test_vllm_gives_up_loading_no_earlier_than_the_run_does(tmp_path: Path) -> None:
     ctx = context(tmp_path, server__start_timeout_s=3600.5)
     assert VllmServer(ctx, "extract").environment()["VLLM_ENGINE_READY_TIMEOUT_S"] == "3601"
-    own = context(tmp_path / "own", server__start_timeout_s=3600, **{"server__env": {"VLLM_ENGINE_READY_TIMEOUT_S": "60"}})
+    own = context(tmp_path / "own", server__start_timeout_s=3600, server__env={"VLLM_ENGINE_READY_TIMEOUT_S": "60"})
     assert VllmServer(own, "plain").environment()["VLLM_ENGINE_READY_TIMEOUT_S"] == "60", "the spec's own word wins"
 
 

@@ -134,7 +134,7 @@ def test_samples_are_kept_small_since_every_rank_and_loader_holds_them_all(tmp_p
     finally:
         tracemalloc.stop()
     assert len(held["train"]) == count
-    assert used < 8 * tokens * (count + 1), "lists of numbers take some 44 bytes a token"
+    assert used < 8 * tokens * (count + 1), "lists of numbers take 46 bytes a token"
 
 
 def test_supervised_tokens_are_those_under_the_mask() -> None:
