@@ -272,8 +272,15 @@ class Session:
 
     def _evaluate(self, check_stop: Callable[[], None]) -> heldout.Heldout:
         """The held-out figures. Each rank scores all samples and finds the same, so that a sharded draft can be scored too."""
+        done, total = self.trainer.steps_done, self.ctx.spec.train.max_steps
+
+        def between() -> None:
+            # Thousands of long samples take minutes, in which no step is told of; a run that says nothing is a stalled one.
+            check_stop()
+            self.ctx.journal.progress("train", done, total, "steps", reason="scoring the held-out samples", force=False)
+
         found: heldout.Heldout = heldout.evaluate(
-            self.trainer.draft, self.heldout, self.collate, self.call, self.device, self.compute, check_stop, self.kind
+            self.trainer.draft, self.heldout, self.collate, self.call, self.device, self.compute, between, self.kind
         )
         return found
 
