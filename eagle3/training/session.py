@@ -379,7 +379,5 @@ class Session:
 
 
 def _device(spec: RunSpec, group: Group) -> torch.device:
-    """What this rank computes on. The ranks see the GPUs of ``devices.train`` alone, one process alone sees all of them."""
-    if spec.device != "cuda":
-        return torch.device("cpu")
-    return torch.device("cuda", group.rank if group.size > 1 else next(iter(spec.devices.train), 0))
+    """What this rank computes on: on GPUs the ranks are started with those of ``devices.train`` alone."""
+    return torch.device("cuda", group.rank) if spec.device == "cuda" else torch.device("cpu")
