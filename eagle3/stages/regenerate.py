@@ -289,7 +289,9 @@ class _Progress:
         self._began = self._last = time.monotonic()
         self.hold = Hold(ctx, "regenerate", "answers")
         self.hold.total = total
-        ctx.journal.progress("regenerate", 0, total, "answers")
+        # A cold model may take as long for its first answer as any answer may take.
+        quiet_s = ctx.spec.regenerate.request_timeout_s
+        ctx.journal.progress("regenerate", 0, total, "answers", quiet_s=quiet_s, reason="the first answers are on their way")
 
     def add(self, tokens: int) -> None:
         self.tokens += tokens

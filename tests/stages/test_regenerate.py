@@ -212,6 +212,19 @@ def test_a_stop_keeps_what_has_come(tmp_path: Path) -> None:
     assert len(rows(tmp_path, "data/answers.part.jsonl")) > 1
 
 
+def test_the_silence_before_a_cold_models_first_answer_is_announced_and_over_with_it(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path, regenerate__request_timeout_s=1500, regenerate__concurrency=1)
+    told: list[dict[str, Any]] = []
+
+    def script(number: int, body: Mapping[str, Any]) -> Reply:
+        told.append(json.loads((tmp_path / "progress.json").read_text()))
+        return answer(body)
+
+    ask(ctx, script)
+    assert told[0]["quiet_until"] - told[0]["t"] == 1500 and "first answers" in told[0]["reason"]
+    assert json.loads((tmp_path / "progress.json").read_text())["quiet_until"] is None
+
+
 def test_a_dead_server_ends_the_stage_at_once_with_its_own_reason(tmp_path: Path) -> None:
     ctx = prepared(tmp_path)
     prompts = read_rows(tmp_path / "data" / "prompts.jsonl")
