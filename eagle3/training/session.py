@@ -79,6 +79,8 @@ class Session:
             rank=self.group.rank,
             ranks=self.group.size,
         )
+        if spec.target.trust_remote_code:
+            self.group.agree(lambda: draft.bring_code(ctx.model_dir))
         model = draft.build(spec, ctx.model_dir, ctx.run_dir / "vocabulary")
         self.call = draft.training_call(spec, fused=not on_cpu)
         self.saver = Saver(ctx.run_dir / "train", self._signature(), spec.train, self.group, ctx.journal)
