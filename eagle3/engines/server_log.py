@@ -10,7 +10,8 @@ _PREFIX = re.compile(
     r"^(?:\((?:[\w.]+ )?pid=\d+\)|\([\w. ]+\)|(?:ERROR|WARNING|INFO|CRITICAL)\b|\d\d-\d\d \d\d:\d\d:\d\d|\[[\w./]+:\d+\]|:)\s*"
 )
 _ERROR = re.compile(
-    r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Failure)\b(?:: .+)?|.*\berror: .+|.*Segmentation fault.*|Worker proc .+ died .+"
+    r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Failure)\b(?:: .+)?|.*\berror: .+|.*Segmentation fault.*|"
+    r"Worker proc .+ died unexpectedly.*"
 )
 # What others say once the engine or one of its workers is dead: true, and of no help.
 _ECHO = re.compile(

@@ -99,9 +99,9 @@ OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2
     [
         (f"(Worker_TP3 pid=9) ERROR 11-30 05:44:29 [multiproc_executor.py:953] {OUT_OF_MEMORY}", OUT_OF_MEMORY),
         (
-            "(EngineCore pid=7) ERROR 11-30 05:44:29 [multiproc_executor.py:315] Worker proc VllmWorker-3 died unexpectedly, "
-            "shutting down executor.",
-            "Worker proc VllmWorker-3 died unexpectedly, shutting down executor.",
+            "(EngineCore pid=7) ERROR 11-30 05:44:29 [multiproc_executor.py:315] Worker proc VllmWorker-3 died unexpectedly "
+            "(exit code: -9), shutting down executor.",
+            "Worker proc VllmWorker-3 died unexpectedly (exit code: -9), shutting down executor.",
         ),
     ],
     ids=["a worker that fails", "a worker that is killed"],
