@@ -37,8 +37,8 @@ _OF_GPUS = (
     ),
     (
         ("DistBackendError", "NCCL"),
-        "The GPUs do not reach each other ({line}); `eagle3 check --deep` tries each number of ranks, and hardware.env holds NCCL's "
-        "settings: put it right, then resume the run.",
+        "The GPUs do not reach each other ({line}); `eagle3 check --deep` tries each number of ranks, and hardware.env holds "
+        "NCCL's settings: put it right, then resume the run.",
     ),
 )
 """Words of an exception's class or text, and what to say of it. The first is no full disk, though it says so."""

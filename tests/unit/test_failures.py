@@ -42,6 +42,7 @@ def torchs(name: str, text: str) -> Exception:
     return found
 
 
+IN_A_LOADER = "Caught RuntimeError in DataLoader worker process 0.\nTraceback:\nRuntimeError: "
 NO_SHARED_MEMORY = "unable to write to file </torch_311_2744_0>: No space left on device (28)"
 
 
@@ -53,7 +54,7 @@ NO_SHARED_MEMORY = "unable to write to file </torch_311_2744_0>: No space left o
             "The memory of a GPU is used up (CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has 1.00 GiB free); end what",
         ),
         (
-            torchs("RuntimeError", f"Caught RuntimeError in DataLoader worker process 0.\nTraceback:\nRuntimeError: {NO_SHARED_MEMORY}"),
+            torchs("RuntimeError", IN_A_LOADER + NO_SHARED_MEMORY),
             f"The shared memory in /dev/shm is used up (RuntimeError: {NO_SHARED_MEMORY}); start the container with --ipc=host",
         ),
         (
@@ -63,7 +64,7 @@ NO_SHARED_MEMORY = "unable to write to file </torch_311_2744_0>: No space left o
         ),
         (
             torchs("DistBackendError", "NCCL error in: ProcessGroupNCCL.cpp:3384, unhandled cuda error"),
-            "The GPUs do not reach each other (NCCL error in: ProcessGroupNCCL.cpp:3384, unhandled cuda error); `eagle3 check --deep`",
+            "The GPUs do not reach each other (NCCL error in: ProcessGroupNCCL.cpp:3384, unhandled cuda error); `eagle3",
         ),
     ],
     ids=["a card that is full", "shared memory that is no disk", "a loader that was killed for it", "NCCL"],
