@@ -43,6 +43,7 @@ def wants(spec: RunSpec | None, workspace: str, *, urls: Iterable[str] = (), tak
             "captured_layers": target.captured_layers, "served_name": target.served_name,
             "max_model_len": target.max_model_len, "dtype": target.dtype, "trust_remote_code": target.trust_remote_code,
             "device": spec.device, "tensor_parallel": parallel, "rank_counts": rank_counts(spec), "canary_s": canary_s(spec),
+            "gpu_env": dict(spec.hardware.env),
         },
         "needs": needs(spec, workspace, taken),
         "port": spec.server.port,
