@@ -24,6 +24,24 @@ _FULL_WORDS = (
     "PytorchStreamWriter failed writing",
 )
 _NO_ROOM_BYTES = 1 << 20
+_OF_GPUS = (
+    (
+        ("out of shared memory", "shared memory(shm)", "shared memory object", "</torch_"),
+        "The shared memory in /dev/shm is used up ({line}); start the container with --ipc=host or a larger --shm-size "
+        "(`eagle3 check` says how large), then resume the run.",
+    ),
+    (
+        ("CUDA out of memory", "CUDA error: out of memory", "OutOfMemoryError"),
+        "The memory of a GPU is used up ({line}); end what else holds it and resume the run, or fork it with more GPUs in "
+        "devices.train, train.parallel = fsdp or a smaller train.pack_tokens.",
+    ),
+    (
+        ("DistBackendError", "NCCL"),
+        "The GPUs do not reach each other ({line}); `eagle3 check --deep` tries each number of ranks, and hardware.env holds "
+        "NCCL's settings: put it right, then resume the run.",
+    ),
+)
+"""Words of an exception's class or text, and what to say of it. The first is no full disk, though it says so."""
 
 
 def explain(error: Exception, run_dir: Path, stage: str) -> str:
@@ -31,6 +49,12 @@ def explain(error: Exception, run_dir: Path, stage: str) -> str:
 
     A full disk comes in many dresses (safetensors and torch raise classes of their own), so the disk is looked at too.
     """
+    lines = str(error).strip().splitlines() or ["no message"]
+    for words, told in () if isinstance(error, OSError) else _OF_GPUS:
+        # Of an error in a loader the first lines only say where it was; the last one is the error.
+        telling = [line.strip() for line in lines if any(word in line for word in words)]
+        if telling or type(error).__name__ in words:
+            return told.format(line=(telling or lines)[-1][:300].rstrip(". "))
     if is_disk_full(error, run_dir):
         where = error.filename if isinstance(error, OSError) and error.filename else run_dir
         return f"The disk of {where} is full; free some space, then resume the run."
@@ -42,7 +66,6 @@ def explain(error: Exception, run_dir: Path, stage: str) -> str:
         return f"{thing} cannot be used ({why}); put it right, then resume the run."
     if isinstance(error, MemoryError):
         return "The memory of this machine is used up; free some, or use a smaller size, then resume the run."
-    lines = str(error).strip().splitlines() or ["no message"]
     return (
         f"Something unforeseen happened ({type(error).__name__}: {lines[0][:400]}); see the run's log, then resume the run, and "
         f"where it comes again report it: it is a defect of eagle3 in {stage}."

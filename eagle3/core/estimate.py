@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eagle3.core.rates import Rate, RateSource, break_even_lens, rates
+from eagle3.core.rates import Rate, RateSource, break_even_lens, rates, sample_tokens
 from eagle3.core.shape import draft_size
 from eagle3.core.spec import STAGES, RunSpec
 from eagle3.core.wording import bytes_label, duration_label
@@ -129,7 +129,7 @@ def estimate(spec: RunSpec, measured: Mapping[str, Any] | None = None, taken: Co
     known = rates(spec, measured)
     size = draft_size(spec)
     samples = spec.data.train_prompts + spec.data.heldout_prompts
-    sample = min(spec.data.prompt_tokens + spec.regenerate.max_new_tokens, spec.target.max_model_len)
+    sample = sample_tokens(spec)
     tokens, answers = samples * sample, samples * min(spec.regenerate.max_new_tokens, sample)
     stages = [_linked(stage) if stage.stage in taken else stage for stage in _stages(spec, known, tokens, answers, samples)]
     # Between two checkpoints' saving one more is there, and export may need a copy of the draft.

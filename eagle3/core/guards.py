@@ -115,7 +115,7 @@ class TrainingGuards:
     def _first(self, seen: StepSeen) -> list[Finding]:
         self._tokens += seen.tokens
         self._firsts.append(seen.first_acc)
-        if self._tokens < self._set.first_position_tokens:
+        if self._tokens < self._set.first_position_tokens or seen.step < self._set.first_position_steps:
             return []
         mean = statistics.fmean(self._firsts)
         if not self._once("first-position", tripped=mean < self._set.first_position_below):

@@ -159,21 +159,46 @@ def _as_lower_bound(name: str, rate: Rate, machine: str) -> Rate:
 
 def train_flops(spec: RunSpec) -> float:
     """Operations that one token of a training takes, attention left out."""
-    head = min(spec.vocabulary.size, spec.target.vocab_size or spec.vocabulary.size) * spec.target.hidden_size
     # Forward and backward are 6 operations a weight and token; the head is frozen, so 4, and the target's own pass through it 2.
+    head = _head(spec)
     return float(spec.train.ttt_steps * (6 * draft_size(spec).trainable + 4 * head) + 2 * head)
 
 
+def score_flops(spec: RunSpec) -> float:
+    """Operations that one held-out token takes when it is scored: the forward passes of ``train_flops`` alone."""
+    head = _head(spec)
+    return float(spec.train.ttt_steps * (2 * draft_size(spec).trainable + 2 * head) + 2 * head)
+
+
+def _head(spec: RunSpec) -> int:
+    return min(spec.vocabulary.size, spec.target.vocab_size or spec.vocabulary.size) * spec.target.hidden_size
+
+
 def _training(spec: RunSpec) -> tuple[float, str]:
-    """Tokens/s of a training on GPUs, and its basis: the slower one of computing and of reading the states."""
-    draft, gpus, flops = draft_size(spec), spec.train_ranks, train_flops(spec)
-    compute = USE_OF_PEAK * gpus * spec.hardware.gpu_bf16_flops / flops if spec.hardware.gpu_bf16_flops else math.inf
+    """Tokens/s of a training on GPUs over the whole stage, and its basis: the slower one of computing and of reading the states,
+    and what is done between the steps. Every rank scores all held-out samples, before the first step, on the way and at the end.
+    """
+    draft, gpus, train, flops_s = draft_size(spec), spec.train_ranks, spec.train, USE_OF_PEAK * spec.hardware.gpu_bf16_flops
+    flops = train_flops(spec)
+    compute = gpus * flops_s / flops if flops_s else math.inf
     reading = spec.hardware.disk_bytes_s / draft.state_bytes_a_token
     if compute <= reading:
-        return compute, f"{USE_OF_PEAK:.0%} of the data sheet's rate of {gpus} GPUs, {flops / 1e9:.1f} GFLOP a token, assumed"
-    return reading, (
-        f"reading the states, {draft.state_bytes_a_token:,} bytes a token, at {spec.hardware.disk_bytes_s / 1e9:g} GB/s, assumed"
-    )
+        basis = f"{USE_OF_PEAK:.0%} of the data sheet's rate of {gpus} GPUs, {flops / 1e9:.1f} GFLOP a token, assumed"
+    else:
+        rate = spec.hardware.disk_bytes_s / 1e9
+        basis = f"reading the states, {draft.state_bytes_a_token:,} bytes a token, at {rate:g} GB/s, assumed"
+    tokens = train.max_steps * train.pack_tokens * spec.packs_per_step
+    scorings = 2 + (train.max_steps - 1) // train.validate_every_steps
+    saves = -(-train.max_steps // train.checkpoint_every_steps)
+    alone = min(flops_s / score_flops(spec) if flops_s else math.inf, reading)
+    seconds = tokens / min(compute, reading) + scorings * spec.data.heldout_prompts * sample_tokens(spec) / alone
+    seconds += saves * draft.checkpoint_bytes / spec.hardware.disk_bytes_s
+    return tokens / seconds, f"{basis}; {scorings} scorings of the held-out samples and {saves} checkpoints are in it"
+
+
+def sample_tokens(spec: RunSpec) -> int:
+    """Tokens of a sample whose answer is as long as it may be."""
+    return min(spec.data.prompt_tokens + spec.regenerate.max_new_tokens, spec.target.max_model_len)
 
 
 def break_even_name(spec: RunSpec, concurrency: int) -> str:

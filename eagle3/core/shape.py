@@ -9,6 +9,19 @@ from eagle3.core.spec import RunSpec
 BYTES_OF = {"float32": 4, "bfloat16": 2, "auto": 2}
 """Bytes of a value by the spec's target.dtype; "auto" is taken for the half precision that models are published in."""
 
+LOADERS = 4
+"""Processes that read states ahead for one rank on a GPU."""
+PACKS_AHEAD = 2
+"""Packs that each of them holds ready: torch's own ``prefetch_factor``."""
+
+
+def loader_bytes(spec: RunSpec) -> int:
+    """Shared memory that packs wait in while a training on GPUs computes, of all its ranks together; 0 on a CPU."""
+    if spec.device == "cpu":
+        return 0
+    pack = spec.train.pack_tokens * len(spec.target.captured_layers) * spec.target.hidden_size * BYTES_OF[spec.train.dtype]
+    return spec.train_ranks * LOADERS * PACKS_AHEAD * pack
+
 
 def state_value_bytes(storage: str, dtype: str) -> int:
     """Bytes of one stored value of a hidden state, by ``extract.storage`` and ``target.dtype``."""

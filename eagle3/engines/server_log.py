@@ -9,10 +9,14 @@ _TAIL_BYTES = 256 * 1024
 _PREFIX = re.compile(
     r"^(?:\((?:[\w.]+ )?pid=\d+\)|\([\w. ]+\)|(?:ERROR|WARNING|INFO|CRITICAL)\b|\d\d-\d\d \d\d:\d\d:\d\d|\[[\w./]+:\d+\]|:)\s*"
 )
-_ERROR = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Failure)\b(?:: .+)?|.*\berror: .+|.*Segmentation fault.*")
-# The frontend's own words once the engine is dead: true, and of no help.
+_ERROR = re.compile(
+    r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Failure)\b(?:: .+)?|.*\berror: .+|.*Segmentation fault.*|"
+    r"Worker proc .+ died unexpectedly.*"
+)
+# What others say once the engine or one of its workers is dead: true, and of no help.
 _ECHO = re.compile(
-    r"Engine core initialization failed|See (?:stack trace|root cause) above|EngineDeadError|cancelled|CancelledError"
+    r"Engine core initialization failed|WorkerProc initialization failed|See (?:stack trace|root cause) above|Executor failed\.|"
+    r"EngineDeadError|cancelled|CancelledError"
 )
 
 

@@ -6,6 +6,8 @@ the ``vllm`` command cannot find.
 
 from __future__ import annotations
 
+import math
+
 from eagle3.core.serving import server_arguments
 from eagle3.engines.cpu import cpu_environment
 from eagle3.engines.own_server import OwnServer
@@ -44,4 +46,6 @@ class VllmServer(OwnServer):
         return ["--compilation-config", '{"custom_ops": ["none"]}'] if mla and self.ctx.spec.device == "cpu" else []
 
     def own_environment(self) -> dict[str, str]:
-        return cpu_environment(self.ctx.server_python) if self.ctx.spec.device == "cpu" else {}
+        # vLLM gives its own engine ten minutes to load and then ends itself, whatever the run would still wait.
+        patient = {"VLLM_ENGINE_READY_TIMEOUT_S": str(math.ceil(self.ctx.spec.server.start_timeout_s))}
+        return patient | (cpu_environment(self.ctx.server_python) if self.ctx.spec.device == "cpu" else {})

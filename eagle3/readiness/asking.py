@@ -37,9 +37,18 @@ class Outcome(NamedTuple):
     lines: List[Dict[str, Any]]
 
 
-def script(python: str, name: str, asked: Dict[str, Any], *, limit_s: float, cwd: Path, renewed: bool = False) -> Outcome:
+def script(
+    python: str,
+    name: str,
+    asked: Dict[str, Any],
+    *,
+    limit_s: float,
+    cwd: Path,
+    env: Optional[Dict[str, str]] = None,
+    renewed: bool = False,
+) -> Outcome:
     """Run ``scripts/<name>.py`` under ``python`` with ``asked`` as its argument."""
-    return ask([python, str(SCRIPTS / f"{name}.py"), json.dumps(asked)], limit_s=limit_s, cwd=cwd, renewed=renewed)
+    return ask([python, str(SCRIPTS / f"{name}.py"), json.dumps(asked)], limit_s=limit_s, cwd=cwd, env=env, renewed=renewed)
 
 
 def ask(

@@ -68,9 +68,12 @@ def kernels(wants: Facts, scratch: Path) -> Facts:
 
 
 def allreduce(wants: Facts, scratch: Path, *, limit_s: float = ALLREDUCE_LIMIT_S, start_s: float = START_LIMIT_S) -> Facts:
-    """Every rank count to be used, for a hang may show at two ranks and not at four. Only free devices take part."""
+    """Every rank count to be used, for a hang may show at two ranks and not at four. Only free devices take part, in the
+    environment that the run's own processes have (``expect.gpu_env``: NCCL's settings, without which some machines hang)."""
+    expect = wants.get("expect") or {}
+    env = {str(name): str(value) for name, value in (expect.get("gpu_env") or {}).items()}
     kind, held = devices.device_kind(wants), devices.held(wants)
-    counts = [int(n) for n in (wants.get("expect") or {}).get("rank_counts") or (2,)]
+    counts = [int(n) for n in expect.get("rank_counts") or (2,)]
     if kind == "cpu":
         most, free = max(2, len(os.sched_getaffinity(0))), []
         backend = "gloo"
@@ -93,7 +96,8 @@ def allreduce(wants: Facts, scratch: Path, *, limit_s: float = ALLREDUCE_LIMIT_S
             "limit_s": limit_s,
             "folder": str(folder),
         }
-        outcome = asking.script(python_of(wants, "worker"), "allreduce", asked, limit_s=start_s + limit_s + 20, cwd=scratch)
+        most_s = start_s + limit_s + 20
+        outcome = asking.script(python_of(wants, "worker"), "allreduce", asked, limit_s=most_s, cwd=scratch, env=env)
         answer = outcome.answer or {"ok": False, "error": outcome.said, "joined": [], "reduced": [], "hanging": []}
         told.append({"ranks": ranks, "backend": backend, "start_s": start_s, "limit_s": limit_s, **answer})
     return {"counts": told}

@@ -12,7 +12,7 @@ from eagle3.runner import jobs
 from eagle3.runner.rundir import PathLike
 
 LIMIT_S = 3600.0
-"""Seconds that all probes together may take; each has its own, shorter limit."""
+"""Seconds that all probes but the canary may take together; each has its own, shorter limit."""
 
 
 def start(workspace: PathLike, wants: Dict[str, Any], check_id: str = "", actor: str = "") -> Dict[str, Any]:
@@ -26,8 +26,14 @@ def start(workspace: PathLike, wants: Dict[str, Any], check_id: str = "", actor:
     pythonpath = os.pathsep.join(filter(None, [str(package_home()), os.environ.get("PYTHONPATH", "")]))
     env = {"PYTHONPATH": pythonpath, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return jobs.start(
-        workspace, name, "deep check", argv, files={"wants.json": wants}, env=env, limit_s=LIMIT_S, actor=actor
+        workspace, name, "deep check", argv, files={"wants.json": wants}, env=env, limit_s=limit_s(wants), actor=actor
     )  # fmt: skip
+
+
+def limit_s(wants: Dict[str, Any]) -> float:
+    """Seconds after which the job is stopped: the canary of a large model may need an hour for its server alone."""
+    said = (wants.get("expect") or {}).get("canary_s")
+    return LIMIT_S + (float(said) if isinstance(said, (int, float)) else 0.0)
 
 
 def package_home() -> Path:

@@ -18,8 +18,8 @@ DEFAULT_PORT = 8000
 MAX_BODY_BYTES = 4 << 20
 EXTRACTING = "extract_hidden_states"
 """In the command line of a server that extracts: its fake drafts are all accepted, so its acceptance says nothing."""
-LOADING_S = 1800.0
-"""So long a live process that does not listen is taken to be loading: a cold model of a trillion parameters needs 20 minutes."""
+LOADING_S = 3600.0
+"""So long a live process that does not listen is taken to be loading: what the presets give a model of a trillion parameters."""
 
 
 def servers(run_dirs: Iterable[Path], urls: Iterable[str]) -> List[Dict[str, Any]]:

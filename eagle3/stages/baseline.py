@@ -44,7 +44,8 @@ def measure(ctx: StageContext, server: RunningServer, *, stage: str = "regenerat
         ctx.journal.progress(stage, done + count, total, "prompts", reason="without a draft", force=False)
 
     ctx.journal.restart_rate()
-    ctx.journal.progress(stage, 0, total, "prompts", reason="without a draft")
+    quiet_s = ctx.spec.regenerate.request_timeout_s  # what a request of a measurement may take
+    ctx.journal.progress(stage, 0, total, "prompts", quiet_s=quiet_s, reason="without a draft")
     warm_up(ctx, server, prompts)
     load = measure_load(ctx, server, prompts, on_done)
     more = []

@@ -135,7 +135,8 @@ class _Progress:
     def __init__(self, ctx: StageContext, reason: str, total: int) -> None:
         self._ctx, self._reason, self._total = ctx, reason, total
         self._before = 0
-        self(0, force=True)
+        quiet_s = ctx.spec.regenerate.request_timeout_s  # what a request of a measurement may take
+        ctx.journal.progress(STAGE, 0, total, "prompts", quiet_s=quiet_s, reason=reason)
 
     def __call__(self, count: int, *, force: bool = False) -> None:
         self._ctx.journal.progress(STAGE, self._before + count, self._total, "prompts", reason=self._reason, force=force)

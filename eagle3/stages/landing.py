@@ -97,7 +97,9 @@ class Landing:
         """
         settings = self._ctx.spec.extract
         self.hold.total = len(samples) + len(self.done)
-        self._tell()
+        self.hold.done = len(self.done)
+        # A cold model may take as long for its first sample as any sample may take.
+        self.hold.tell(settings.request_timeout_s, "the first samples are on their way")
         with beside(settings.concurrency) as self._threads:
             await self._all(samples, among)
         self._conclude()

@@ -102,13 +102,16 @@ def _with_ids_of_their_own(prompts: list[Prompt]) -> list[Prompt]:
     """Where an id comes again, the later prompts get a number behind it: what is said of a prompt must mean one."""
     taken = {prompt.id for prompt in prompts}
     seen: set[str] = set()
+    # The last number of each id: counted from one each time, 100,000 rows of one id took 20 minutes.
+    last: dict[str, int] = {}
     told = []
     for prompt in prompts:
-        name, number = prompt.id, 1
+        name, number = prompt.id, last.get(prompt.id, 1)
         while name in seen or (number > 1 and name in taken):
             number += 1
             name = f"{prompt.id}-{number}"
         seen.add(name)
+        last[prompt.id] = number
         told.append(prompt if name == prompt.id else replace(prompt, id=name))
     return told
 

@@ -74,7 +74,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     with answering_server(ctx) as server:
         began = time.monotonic() - ctx.paused_s
         if missing:
-            server.surviving(lambda: asyncio.run(answer_all(ctx, server, answers.missing(), answers)))
+            server.surviving(lambda: asyncio.run(answer_all(ctx, server, answers.missing(), answers, template)))
         tokens = answers.tokens(missing)
         seconds = time.monotonic() - began - ctx.paused_s
         figures = write_outputs(ctx, prompts, answers, template)
@@ -140,10 +140,12 @@ def _key(prompt: Row) -> str:
     return hash_of([prompt.get("system", ""), prompt["turns"]])
 
 
-async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], answers: Answers) -> None:
-    """Ask for every conversation, turn by turn. Raises StageError when some failed, or as soon as the guard against repeated
-    tokens says that the server answers rubbish."""
+async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], answers: Answers, template: Template) -> None:
+    """Ask for every conversation, turn by turn. Raises StageError when some failed, as soon as a conversation can be no sample
+    (the server's template is another, or rewrites earlier turns), and as soon as the guard against repeated tokens says that
+    the server answers rubbish."""
     settings = ctx.spec.regenerate
+    ends = template.end_ids()
     progress = _Progress(ctx, len(prompts))
     rubbish = _Rubbish(ctx, server, answers)
     slots = Slots(settings.concurrency, server.limit)
@@ -159,6 +161,8 @@ async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], 
                 content, turn = _read_reply(server, reply, settings.max_new_tokens)
                 messages.append({"role": "assistant", "content": content})
                 turns.append(turn)
+            # Now, and not when all have been paid for.
+            _sample(ctx, prompt, messages, turns, template, ends)
             answers.add(prompt, {"messages": messages, "turns": [turn.as_row() for turn in turns]})
             rubbish.take(prompt, turns)
             progress.add(sum(len(turn.answer_ids) for turn in turns))
@@ -285,7 +289,9 @@ class _Progress:
         self._began = self._last = time.monotonic()
         self.hold = Hold(ctx, "regenerate", "answers")
         self.hold.total = total
-        ctx.journal.progress("regenerate", 0, total, "answers")
+        # A cold model may take as long for its first answer as any answer may take.
+        quiet_s = ctx.spec.regenerate.request_timeout_s
+        ctx.journal.progress("regenerate", 0, total, "answers", quiet_s=quiet_s, reason="the first answers are on their way")
 
     def add(self, tokens: int) -> None:
         self.tokens += tokens
@@ -310,8 +316,6 @@ def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, t
     answer_tokens = repeating = dropped = skipped = cut = 0
     shares: list[float] = []
     supervised: list[int] = []
-    # One token less than the server's limit: extraction sends a sample as a prompt and must ask for one token more.
-    limit = ctx.spec.target.max_model_len - 1
     for prompt in prompts:
         row = answers.of(prompt)
         if "refused" in row:
@@ -328,10 +332,7 @@ def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, t
         if broken and prompt["split"] == "train":
             dropped += 1
             continue
-        try:
-            sample = samples.make_sample(row["messages"], turns, template.render, ends, limit)
-        except samples.TemplateError as error:
-            raise StageError(f"Prompt '{prompt['id']}': {error}") from error
+        sample = _sample(ctx, prompt, row["messages"], turns, template, ends)
         supervised.append(sum(sample.loss_mask))
         if not any(sample.loss_mask):
             skipped += 1
@@ -358,6 +359,18 @@ def write_outputs(ctx: StageContext, prompts: Sequence[Row], answers: Answers, t
         "prompts": len(conversations), "answer_tokens": answer_tokens, "cut_at_limit": cut,
         "repeating": repeating, "dropped": dropped, "skipped": skipped,
     }  # fmt: skip
+
+
+def _sample(
+    ctx: StageContext, prompt: Row, messages: Sequence[Message], turns: Sequence[Turn], template: Template, ends: frozenset[int]
+) -> samples.Sample:
+    """The sample of a conversation. Raises StageError, naming the prompt, where it can be none."""
+    # One token less than the server's limit: extraction sends a sample as a prompt and must ask for one token more.
+    limit = ctx.spec.target.max_model_len - 1
+    try:
+        return samples.make_sample(messages, turns, template.render, ends, limit)
+    except samples.TemplateError as error:
+        raise StageError(f"Prompt '{prompt['id']}': {error}") from error
 
 
 def _judge(ctx: StageContext, kept: Sequence[Row], answered: int) -> None:

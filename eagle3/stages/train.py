@@ -48,7 +48,8 @@ def spec_part(spec: RunSpec) -> dict[str, Any]:
 def run(ctx: StageContext) -> dict[str, Any]:
     """Train to ``train.max_steps``, from the newest whole checkpoint if there is one.
 
-    With several ranks (`RunSpec.train_ranks`) they are started here and this process waits for them.
+    Several ranks (`RunSpec.train_ranks`) are started here and this process waits for them; so is one on a GPU, for what it holds
+    there must be free again when the stage evaluate starts its server.
 
     Figures: ``steps``, ``loss`` (mean of the last ten), ``val`` (of the draft that is exported) and ``untrained`` (``acc_pos``,
     ``accept_len``, ``tokens``, ``samples``), ``tok_s`` (of this attempt), ``resumed_from`` (a step, or null), ``best`` (``step``
@@ -59,7 +60,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     ctx.journal.progress(
         "train", 0, ctx.spec.train.max_steps, "steps", quiet_s=IMPORT_QUIET_S, reason="loading torch and speculators"
     )
-    if ctx.spec.train_ranks > 1:
+    if ctx.spec.train_ranks > 1 or ctx.spec.device == "cuda":
         return launching.train(ctx, ctx.spec.train_ranks)
     from eagle3.training.session import Session
 

@@ -128,7 +128,10 @@ def _map(samples: list[Sample], folder: Path, size: int, target_size: int) -> tu
     frequencies = folder / "token_freq.pt"
     # speculators reuses a file that is there, whatever it was counted on.
     frequencies.unlink(missing_ok=True)
-    rows = [{"input_ids": torch.tensor(sample.input_ids), "loss_mask": torch.tensor(sample.loss_mask)} for sample in samples]
+    rows = (
+        {"input_ids": torch.tensor(list(sample.input_ids)), "loss_mask": torch.tensor(list(sample.loss_mask))}
+        for sample in samples
+    )
     with patch.object(vocab_mapping, "tqdm", lambda items, **_: items):  # a bar of control characters in the log
         vocab_mapping.save_token_frequency_distribution(rows, frequencies)
     counted: dict[int, int] = torch.load(frequencies, weights_only=True)

@@ -15,6 +15,7 @@ from speculators.train.data import BaseDataset, CollateFn
 from speculators.train.distributed_batch_sampler import MultipackDistributedBatchSamplerV2
 from torch.utils.data import DataLoader
 
+from eagle3.core.shape import PACKS_AHEAD
 from eagle3.stages.context import StageError
 from eagle3.states.packing import unpack
 from eagle3.training.samples import Sample
@@ -43,7 +44,7 @@ class StatesDataset(BaseDataset):
         path = self.states_dir / f"hs_{sample.index}.safetensors"
         try:
             loaded = unpack(load_file(path), self.hidden_states_dtype)
-            check_hidden_states(loaded, sample.input_ids)
+            check_hidden_states(loaded, list(sample.input_ids))
         except (OSError, SafetensorError, ValueError) as error:
             raise StageError(
                 f"{path} cannot be trained on; delete it and resume, so that 'extract' makes it again.", detail=str(error)
@@ -53,7 +54,7 @@ class StatesDataset(BaseDataset):
             "hidden_states": states[:, :-1].flatten(1),
             "input_ids": loaded["token_ids"],
             "verifier_last_hidden_states": states[:, -1],
-            "loss_mask": torch.tensor(sample.loss_mask, dtype=torch.bool),
+            "loss_mask": torch.tensor(list(sample.loss_mask), dtype=torch.bool),
         }
 
 
@@ -126,6 +127,7 @@ def train_loader(
         batch_sampler=StepSampler(dataset, seed, packs, rank, ranks),
         collate_fn=collate,
         num_workers=workers,
+        prefetch_factor=PACKS_AHEAD if workers else None,
         persistent_workers=workers > 0,
         multiprocessing_context="spawn" if workers else None,
         # Each start of an epoch draws a seed; from the training's own source a resume in its middle would draw once more.

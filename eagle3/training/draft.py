@@ -75,6 +75,12 @@ def build(spec: RunSpec, model_dir: Path, vocabulary_dir: Path) -> SpeculatorMod
     return model
 
 
+def bring_code(model_dir: Path) -> None:
+    """Have the target's own configuration code copied to where it is imported from. transformers does that without a lock and
+    not at once, so of several ranks one must have done it before the others look there."""
+    transformers.AutoConfig.from_pretrained(str(model_dir), trust_remote_code=True)
+
+
 def training_call(spec: RunSpec, *, fused: bool) -> dict[str, Any]:
     """The arguments of each forward pass in training. ``fused``: the loss is a Triton kernel, which needs a GPU."""
     kind = KINDS[spec.train.kind]

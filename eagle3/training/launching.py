@@ -37,7 +37,8 @@ def train(ctx: StageContext, ranks: int) -> dict[str, Any]:
     for left in folder.glob("*.json"):
         left.unlink()
     (ctx.run_dir / "logs").mkdir(exist_ok=True)
-    ctx.journal.event("train-ranks", f"Training starts on {ranks} ranks ({ctx.spec.train.parallel}).", ranks=ranks)
+    on = f"on {ranks} ranks ({ctx.spec.train.parallel})" if ranks > 1 else "in a process of its own"
+    ctx.journal.event("train-ranks", f"Training starts {on}.", ranks=ranks)
     child = subprocess.Popen(_command(ctx, ranks), env=_environment(ctx, ranks), stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         told = False

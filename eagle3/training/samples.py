@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from array import array
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,12 +16,16 @@ Split = Literal["train", "heldout"]
 
 @dataclass(frozen=True)
 class Sample:
-    """One conversation in tokens. ``loss_mask`` is 1 on the tokens that the target wrote."""
+    """One conversation in tokens. ``loss_mask`` is 1 on the tokens that the target wrote.
+
+    What is read from a file holds both packed, 5 bytes a token where lists of numbers take 46 (measured): every rank and each
+    of its loaders has all samples in memory, 40 processes and 207 million tokens in a full run on eight GPUs: 380 GB.
+    """
 
     index: int
     split: Split
-    input_ids: list[int]
-    loss_mask: list[int]
+    input_ids: Sequence[int]
+    loss_mask: Sequence[int]
 
     @property
     def supervised(self) -> list[int]:
@@ -37,11 +42,15 @@ def read_samples(path: Path, without: Collection[int] = ()) -> dict[Split, list[
         raise StageError(f"{path} is missing; run the stage 'regenerate' first.")
     by_split: dict[Split, list[Sample]] = {"train": [], "heldout": []}
     for number, row in _rows(path):
-        if row.get("split") not in by_split or len(row.get("input_ids", ())) != len(row.get("loss_mask", ())):
+        try:
+            sample = Sample(int(row["index"]), row["split"], array("i", row["input_ids"]), bytes(row["loss_mask"]))
+            whole = sample.split in by_split and len(sample.input_ids) == len(sample.loss_mask)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            whole = False
+        if not whole:
             raise StageError(f"Line {number} of {path} is not a sample (split, input_ids and loss_mask); run 'regenerate' again.")
-        if row["index"] in without:
-            continue
-        by_split[row["split"]].append(Sample(int(row["index"]), row["split"], row["input_ids"], row["loss_mask"]))
+        if sample.index not in without:
+            by_split[sample.split].append(sample)
     for split, samples in by_split.items():
         if not any(any(sample.loss_mask) for sample in samples):
             raise StageError(f"{path} holds no answer of the target in split '{split}'; run the stage 'regenerate' again.")

@@ -19,6 +19,7 @@ from speculators.train.trainer import TrainerConfig
 
 from eagle3 import draft_folder
 from eagle3.core import guards
+from eagle3.core.shape import LOADERS
 from eagle3.core.spec import RunSpec, hash_of
 from eagle3.runner import rundir
 from eagle3.stages import guarding
@@ -73,11 +74,13 @@ class Session:
             dataset,
             self.collate,
             spec.train.seed,
-            workers=0 if on_cpu else 4,
+            workers=0 if on_cpu else LOADERS,
             packs=spec.packs_per_step,
             rank=self.group.rank,
             ranks=self.group.size,
         )
+        if spec.target.trust_remote_code:
+            self.group.agree(lambda: draft.bring_code(ctx.model_dir))
         model = draft.build(spec, ctx.model_dir, ctx.run_dir / "vocabulary")
         self.call = draft.training_call(spec, fused=not on_cpu)
         self.saver = Saver(ctx.run_dir / "train", self._signature(), spec.train, self.group, ctx.journal)
@@ -271,8 +274,15 @@ class Session:
 
     def _evaluate(self, check_stop: Callable[[], None]) -> heldout.Heldout:
         """The held-out figures. Each rank scores all samples and finds the same, so that a sharded draft can be scored too."""
+        done, total = self.trainer.steps_done, self.ctx.spec.train.max_steps
+
+        def between() -> None:
+            # Thousands of long samples take minutes, in which no step is told of; a run that says nothing is a stalled one.
+            check_stop()
+            self.ctx.journal.progress("train", done, total, "steps", reason="scoring the held-out samples", force=False)
+
         found: heldout.Heldout = heldout.evaluate(
-            self.trainer.draft, self.heldout, self.collate, self.call, self.device, self.compute, check_stop, self.kind
+            self.trainer.draft, self.heldout, self.collate, self.call, self.device, self.compute, between, self.kind
         )
         return found
 
@@ -331,11 +341,11 @@ class Session:
     def _signature(self) -> str:
         """Hash of all that must be the same for a checkpoint to be gone on from."""
         ctx = self.ctx
-        made_from = {
-            name: hashlib.sha256((ctx.run_dir / name).read_bytes()).hexdigest()
-            for name in ("data/samples.jsonl", "vocabulary/d2t.npy", "states/manifest.jsonl")
-            if (ctx.run_dir / name).is_file()
-        }
+        made_from = {}
+        for name in ("data/samples.jsonl", "vocabulary/d2t.npy", "states/manifest.jsonl"):
+            if (path := ctx.run_dir / name).is_file():
+                with path.open("rb") as content:
+                    made_from[name] = hashlib.file_digest(content, "sha256").hexdigest()
         return hash_of({"spec": stage.spec_part(ctx.spec), "files": made_from})
 
     def _say_truncated(self, split: str, samples: list[Sample], pack_tokens: int) -> None:
@@ -371,7 +381,5 @@ class Session:
 
 
 def _device(spec: RunSpec, group: Group) -> torch.device:
-    """What this rank computes on. The ranks see the GPUs of ``devices.train`` alone, one process alone sees all of them."""
-    if spec.device != "cuda":
-        return torch.device("cpu")
-    return torch.device("cuda", group.rank if group.size > 1 else next(iter(spec.devices.train), 0))
+    """What this rank computes on: on GPUs the ranks are started with those of ``devices.train`` alone."""
+    return torch.device("cuda", group.rank) if spec.device == "cuda" else torch.device("cpu")

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from eagle3.core.presets import resolve
+from eagle3.core.readiness.wants import wants as asked_of
 from eagle3.readiness import asking, devices, probe, sections
 from eagle3.runner.launch import launch
 from tests.readiness.support import judged, status, wants
@@ -43,6 +45,17 @@ def test_a_result_that_is_wrong_fails_with_its_device_and_what_torch_was_built_f
     facts = {"devices": [{**card, "architectures": ["sm_90"], "ops": [op]}]}
     check = judged("deep.kernels", facts)["gpu.kernel:cuda:3"]
     assert check.status == "fail" and "sm_90" in check.remedy and "12.0" in check.remedy
+
+
+def test_the_ranks_have_the_environment_that_the_runs_own_processes_will_have(tmp_path: Path) -> None:
+    kimi = resolve("full", "kimi-k2.5", "8x-rtx-pro-6000")
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "@eagle3 {\\"ok\\": true, \\"said\\": \\"$NCCL_PROTO $NCCL_ALGO\\"}"\n')
+    python.chmod(0o755)
+    expect = asked_of(kimi, str(tmp_path))["expect"] | {"device": "cpu", "rank_counts": [2]}
+    asked = wants(tmp_path, expect=expect, pythons={"worker": str(python), "server": str(python)})
+    (told,) = sections.allreduce(asked, tmp_path)["counts"]
+    assert told["said"] == "LL Ring", "without these its all-reduce is one that no run does, and hangs there"
 
 
 def test_a_kernel_that_gives_no_answer_is_a_failure_not_a_wait() -> None:

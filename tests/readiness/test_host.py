@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from eagle3.core.presets import resolve
 from eagle3.runner.facts import host
 from tests.readiness.light import ON_GPUS, ROOT, SMOL, changed, fault, gathered, in_process, judged, mended, tree, unclear
 from tests.readiness.light import with_mounts as mounted
@@ -101,6 +102,11 @@ def test_a_small_shared_memory_is_a_failure_for_gpus_only(tmp_path: Path, here: 
     mended("host.shm", small, SMOL)
     fault("host.shm", gathered("host", shm=str(tmp_path / "none")), "No such file")
     mended("host.shm", changed(here, "host.shm.free_bytes", 16 * GIB), ON_GPUS)
+    # Eight ranks, four loaders each, two packs of 8,192 tokens of 57,344 bytes.
+    kimi = resolve("full", "kimi-k2.5", "8x-rtx-pro-6000")
+    told = fault("host.shm", changed(here, "host.shm.free_bytes", 16 * GIB), "28.0 GiB of packs wait there", kimi, status="fail")
+    assert "--shm-size=29g" in told.remedy
+    mended("host.shm", changed(here, "host.shm.free_bytes", 29 * GIB), kimi)
 
 
 def test_limits_that_are_too_low_are_inherited_and_told(tmp_path: Path) -> None:

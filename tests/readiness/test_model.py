@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version
 
+from eagle3.core.readiness.checks.model import READS_FILES_ITSELF
 from eagle3.core.spec import RunSpec
 from tests.readiness.environments import environment, package
 from tests.readiness.light import SMOL, fault, gathered, judged, mended, tree, unclear
 
+ROOT = Path(__file__).parents[2]
 TARGET = SMOL.target.model_copy(update={"hidden_size": 8, "num_hidden_layers": 30, "source": "", "model": "set below"})
 FIRST, SECOND, INDEX = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n"
@@ -124,9 +127,21 @@ def test_a_tiktoken_model_needs_the_packages_that_read_it(tmp_path: Path) -> Non
     facts = model(tmp_path / "m", files={"tokenizer.json": None, "tiktoken.model": b"x"})
     bare = environment(tmp_path / "bare")
     lacking = {**facts, **gathered("python", pythons={"worker": bare, "server": bare})}
-    fault("model.tokenizer", lacking, "needs tiktoken and blobfile", spec(), status="fail")
-    able = environment(tmp_path / "able", package("tiktoken", "0.9"), package("blobfile", "3.0"))
-    mended("model.tokenizer", {**facts, **gathered("python", pythons={"worker": able, "server": able})}, spec())
+    fault("model.tokenizer", lacking, "tiktoken.model needs tiktoken in the worker's environment", spec(), status="fail")
+    old = environment(tmp_path / "old", package("tiktoken", "0.9"))
+    half = {**facts, **gathered("python", pythons={"worker": old, "server": old})}
+    fault("model.tokenizer", half, "tiktoken.model needs blobfile in the worker's environment", spec(), status="fail")
+    for name, packages in {
+        "older": [package("tiktoken", "0.9"), package("blobfile", "3.0")],
+        "reads files itself": [package("tiktoken", "0.14.0")],
+    }.items():
+        able = environment(tmp_path / name, *packages)
+        mended("model.tokenizer", {**facts, **gathered("python", pythons={"worker": able, "server": able})}, spec())
+
+
+def test_the_workers_list_of_packages_reads_kimis_tokenizer() -> None:
+    pins = dict(line.split("==") for line in (ROOT / "requirements" / "container.txt").read_text().splitlines() if "==" in line)
+    assert Version(pins["tiktoken"]) >= READS_FILES_ITSELF
 
 
 def test_a_target_that_is_not_there_is_told_with_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from eagle3.core.presets import resolve
 from eagle3.core.readiness.registry import REGISTRY
+from eagle3.core.readiness.wants import wants as asked_of
 from eagle3.readiness import asking, probe, sections
+from eagle3.runner import deepcheck
 from tests.readiness.support import ROOT, tree, wants
 
 
@@ -31,9 +34,18 @@ def test_the_command_tells_what_it_does_and_then_what_it_found_and_leaves_the_wo
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line.get("doing") or line["section"] for line in lines] == ["deep.disk"] * 2 + ["deep.canary"] * 2, done.stderr
     limits = [line["limit_s"] for line in lines if "doing" in line]
-    assert limits == [sections.DISK_LIMIT_S, 600 + probe.CANARY_MORE_S], "each says how long it may take at most"
+    assert limits == [sections.DISK_LIMIT_S, probe.CANARY_S], "each says how long it may take at most"
     assert lines[1]["facts"]["took_s"] > 0 and "no run was named" in lines[3]["facts"]["skipped"]
     assert (done.returncode, tree(workspace)) == (0, [])
+
+
+def test_a_large_models_canary_has_the_time_of_its_servers_start_and_first_answer_and_the_whole_check_has_more() -> None:
+    kimi = resolve("full", "kimi-k2.5", "8x-rtx-pro-6000")
+    asked = asked_of(kimi, "~/eagle3")
+    canary_s = probe.limit_s(asked, "deep.canary")
+    assert canary_s > kimi.server.start_timeout_s + kimi.extract.request_timeout_s == 3600 + 1500
+    assert deepcheck.limit_s(asked) >= canary_s + deepcheck.LIMIT_S, "what is asked before it takes time too"
+    assert deepcheck.limit_s({}) == deepcheck.LIMIT_S
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}"])

@@ -24,7 +24,7 @@ from eagle3.stages.context import StageContext, StageError
 from tests.stages.extraction import sample
 from tests.stages.fake_vllm import FakeVllm, Reply
 from tests.stages.runs import context, rows
-from tests.stages.test_regenerate import answer
+from tests.stages.test_regenerate import TOY, answer
 from tests.support.guards import of_guard
 from tests.support.waiting import until
 
@@ -61,7 +61,7 @@ def test_a_run_answers_its_prompts_with_it_and_leaves_it_running(tmp_path: Path)
         prompts = read_rows(tmp_path / "data" / "prompts.jsonl")
         answers = regenerate.Answers(ctx, prompts)
         with answering_server(ctx) as given:
-            given.surviving(lambda: asyncio.run(regenerate.answer_all(ctx, given, answers.missing(), answers)))
+            given.surviving(lambda: asyncio.run(regenerate.answer_all(ctx, given, answers.missing(), answers, TOY)))
         assert given.counters()["vllm:num_requests_running"] == 0, "it still answers"
     assert len(rows(tmp_path, "data/answers.part.jsonl")) == 1 + len(prompts)
     assert not list(tmp_path.glob("servers/*.json")), "it is not announced as the run's own"
@@ -327,5 +327,5 @@ def test_rubbish_with_a_good_status_is_an_error_that_names_the_server(tmp_path: 
     ctx = context(tmp_path, regenerate__max_new_tokens=96)
     prompts = read_rows(tmp_path / "data" / "prompts.jsonl")
     with FakeVllm(script) as server, pytest.raises(StageError) as caught:
-        asyncio.run(regenerate.answer_all(ctx, server, prompts, regenerate.Answers(ctx, prompts)))  # type: ignore[arg-type]
+        asyncio.run(regenerate.answer_all(ctx, server, prompts, regenerate.Answers(ctx, prompts), TOY))  # type: ignore[arg-type]
     assert f"the server at {server.base_url}" in str(caught.value) and said in str(caught.value)

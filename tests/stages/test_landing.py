@@ -52,6 +52,18 @@ def test_every_sample_gets_its_states_and_the_servers_files_are_gone(ctx: StageC
     assert put_aside(ctx.run_dir) == frozenset()
 
 
+def test_the_silence_before_a_cold_models_first_sample_is_announced_and_over_with_it(tmp_path: Path) -> None:
+    ctx = made(tmp_path, 2, extract__request_timeout_s=1500, extract__concurrency=1)
+    told: list[dict[str, Any]] = []
+
+    def first(before: int, ids: list[int]) -> None:
+        told.append(json.loads((tmp_path / "progress.json").read_text()))
+
+    run(ctx, first)
+    assert told[0]["quiet_until"] - told[0]["t"] == 1500 and "first samples" in told[0]["reason"]
+    assert json.loads((tmp_path / "progress.json").read_text())["quiet_until"] is None
+
+
 @pytest.mark.parametrize("wrong", [nan, lambda ids: Reply(500), lambda ids: Reply(body=b"[]"), lambda ids: Reply(close=True)])
 def test_a_sample_that_fails_is_asked_for_again_and_said(
     ctx: StageContext, wrong: Callable[[list[int]], Reply | torch.Tensor]

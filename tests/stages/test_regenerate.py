@@ -32,6 +32,9 @@ class ToyTemplate:
         return frozenset({END})
 
 
+TOY: Any = ToyTemplate()
+
+
 def answer(body: Mapping[str, Any], said: str = "fine, thanks") -> Reply:
     choice = {"message": {"content": said}, "token_ids": [*map(ord, said), END], "finish_reason": "stop"}
     found = {"prompt_token_ids": ToyTemplate.render(body["messages"]), "choices": [choice]}
@@ -42,18 +45,18 @@ def friendly(number: int, body: Mapping[str, Any]) -> Reply:
     return answer(body)
 
 
-def ask(ctx: StageContext, script: Script = friendly) -> FakeVllm:
+def ask(ctx: StageContext, script: Script = friendly, template: Any = TOY) -> FakeVllm:
     """One attempt's asking; the fake, to look at what it was asked."""
     prompts = read_rows(ctx.run_dir / "data" / "prompts.jsonl")
     answers = regenerate.Answers(ctx, prompts)
     with FakeVllm(script) as server:
-        asyncio.run(regenerate.answer_all(ctx, server, answers.missing(), answers))  # type: ignore[arg-type]
+        asyncio.run(regenerate.answer_all(ctx, server, answers.missing(), answers, template))  # type: ignore[arg-type]
     return server
 
 
 def finish(ctx: StageContext) -> dict[str, Any]:
     prompts = read_rows(ctx.run_dir / "data" / "prompts.jsonl")
-    return regenerate.write_outputs(ctx, prompts, regenerate.Answers(ctx, prompts), ToyTemplate())  # type: ignore[arg-type]
+    return regenerate.write_outputs(ctx, prompts, regenerate.Answers(ctx, prompts), TOY)
 
 
 def prepared(run_dir: Path, **overrides: Any) -> StageContext:
@@ -87,6 +90,40 @@ def test_a_chat_is_asked_turn_by_turn_with_the_targets_own_answers_between(tmp_p
     assert [message["content"] for message in longest] == ["Be brief.", "Hi", "fine, thanks", "And?"]
     finish(ctx)
     assert len(rows(tmp_path, "data/conversations.jsonl")[0]["messages"]) == 5
+
+
+def test_a_server_with_another_template_ends_the_stage_at_its_first_answer(tmp_path: Path) -> None:
+    asked = 0
+
+    def script(number: int, body: Mapping[str, Any]) -> Reply:
+        nonlocal asked
+        asked = max(asked, number)
+        found = json.loads(answer(body).body)
+        return Reply(body=json.dumps(found | {"prompt_token_ids": [7, *found["prompt_token_ids"]]}).encode())
+
+    ctx = prepared(tmp_path, regenerate__concurrency=1)
+    for _ in range(2):  # asked again, it is as early
+        with pytest.raises(StageError, match=r"Prompt 'train-0': The server's prompt differs from the chat template .* token 0;"):
+            ask(ctx, script)
+    assert asked == 1, "nothing more was paid for"
+
+
+def test_a_template_that_rewrites_earlier_turns_ends_the_stage_at_the_first_chat(tmp_path: Path) -> None:
+    class Counting(ToyTemplate):
+        @staticmethod
+        def render(messages: Any) -> list[int]:
+            return [len(messages), *ToyTemplate.render(messages)]
+
+    def script(number: int, body: Mapping[str, Any]) -> Reply:
+        found = json.loads(answer(body).body)
+        return Reply(body=json.dumps(found | {"prompt_token_ids": Counting.render(body["messages"])}).encode())
+
+    ctx = prepared(tmp_path, regenerate__concurrency=1)
+    file = tmp_path / "data" / "prompts.jsonl"
+    row = {"id": "chat", "kind": "chat", "split": "train", "hash": "c", "turns": ["Hi", "And?"]}
+    file.write_text(json.dumps(row) + "\n" + file.read_text())
+    with pytest.raises(StageError, match="Prompt 'chat': The target's chat template rewrites earlier turns"):
+        ask(ctx, script, template=Counting())
 
 
 def test_a_resume_asks_only_for_what_is_missing_even_after_a_torn_row(tmp_path: Path) -> None:
@@ -175,6 +212,19 @@ def test_a_stop_keeps_what_has_come(tmp_path: Path) -> None:
     assert len(rows(tmp_path, "data/answers.part.jsonl")) > 1
 
 
+def test_the_silence_before_a_cold_models_first_answer_is_announced_and_over_with_it(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path, regenerate__request_timeout_s=1500, regenerate__concurrency=1)
+    told: list[dict[str, Any]] = []
+
+    def script(number: int, body: Mapping[str, Any]) -> Reply:
+        told.append(json.loads((tmp_path / "progress.json").read_text()))
+        return answer(body)
+
+    ask(ctx, script)
+    assert told[0]["quiet_until"] - told[0]["t"] == 1500 and "first answers" in told[0]["reason"]
+    assert json.loads((tmp_path / "progress.json").read_text())["quiet_until"] is None
+
+
 def test_a_dead_server_ends_the_stage_at_once_with_its_own_reason(tmp_path: Path) -> None:
     ctx = prepared(tmp_path)
     prompts = read_rows(tmp_path / "data" / "prompts.jsonl")
@@ -182,7 +232,7 @@ def test_a_dead_server_ends_the_stage_at_once_with_its_own_reason(tmp_path: Path
     with FakeVllm(lambda number, body: Reply(close=True)) as server:
         server.dead = "The plain vLLM server ended: out of memory."
         with pytest.raises(StageError, match="out of memory"):
-            asyncio.run(regenerate.answer_all(ctx, server, prompts, answers))  # type: ignore[arg-type]
+            asyncio.run(regenerate.answer_all(ctx, server, prompts, answers, TOY))  # type: ignore[arg-type]
 
 
 def test_answers_that_repeat_one_token_are_said_and_kept_out_of_training_only(tmp_path: Path) -> None:

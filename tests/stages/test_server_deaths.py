@@ -17,6 +17,7 @@ from eagle3.rows import read_rows, write_rows
 from eagle3.stages import extract, regenerate
 from eagle3.stages.context import StageContext, StageError
 from tests.stages.runs import context, rows
+from tests.stages.test_regenerate import TOY
 from tests.support.guards import of_guard, the_guard
 
 PROMPTS = 9
@@ -64,7 +65,7 @@ def answer_all(ctx: StageContext) -> VllmServer:
     prompts = read_rows(ctx.run_dir / "data" / "prompts.jsonl")
     answers = regenerate.Answers(ctx, prompts)
     with VllmServer(ctx, "plain") as server:
-        server.surviving(lambda: asyncio.run(regenerate.answer_all(ctx, server, answers.missing(), answers)))
+        server.surviving(lambda: asyncio.run(regenerate.answer_all(ctx, server, answers.missing(), answers, TOY)))
         return server
 
 

@@ -16,6 +16,7 @@ from eagle3.engines.choice import answering_server, extraction_server, measured_
 from eagle3.engines.cpu import cpu_environment, usable_cores
 from eagle3.engines.ports import claim_port
 from eagle3.engines.prometheus import parse_counters
+from eagle3.engines.server_log import last_error
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.stages.context import StageContext, StageError, Stopped
 from tests.stages.fake_vllm import as_interpreter
@@ -88,6 +89,36 @@ def test_a_server_that_dies_while_loading_is_an_error_with_its_own_last_words(ct
     )
     assert str(ctx.run_dir / "logs" / "server-extract.log") in said
     assert "Engine core initialization failed" in caught.value.detail
+
+
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+@pytest.mark.parametrize(
+    ("worker", "told"),
+    [
+        (f"(Worker_TP3 pid=9) ERROR 11-30 05:44:29 [multiproc_executor.py:953] {OUT_OF_MEMORY}", OUT_OF_MEMORY),
+        (
+            "(EngineCore pid=7) ERROR 11-30 05:44:29 [multiproc_executor.py:315] Worker proc VllmWorker-3 died unexpectedly "
+            "(exit code: -9), shutting down executor.",
+            "Worker proc VllmWorker-3 died unexpectedly (exit code: -9), shutting down executor.",
+        ),
+    ],
+    ids=["a worker that fails", "a worker that is killed"],
+)
+def test_of_a_server_spread_over_gpus_the_worker_that_failed_is_quoted_and_not_those_that_waited_for_it(
+    tmp_path: Path, worker: str, told: str
+) -> None:
+    where = "(EngineCore pid=7) ERROR 11-30 05:44:30 [core.py:1510]"
+    waited = "See stack trace for root cause."
+    (tmp_path / "log").write_text(
+        "===== extract server, 2026-11-30 05:40:00 =====\n"
+        f"{worker}\n"
+        f"{where} Exception: WorkerProc initialization failed due to an exception in a background process. {waited}\n"
+        f"{where} RuntimeError: Executor failed.\n"
+        "(APIServer pid=6) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"
+    )
+    assert last_error(tmp_path / "log") == told
 
 
 async def test_a_servers_children_go_with_it_even_when_they_ignore_the_polite_way(
@@ -215,6 +246,13 @@ def test_each_stages_server_sees_the_gpus_of_its_stage_alone(tmp_path: Path) -> 
 )
 def test_the_environment_is_offline_silent_and_fast_on_a_cpu(ctx: StageContext, name: str, value: str) -> None:
     assert VllmServer(ctx, "plain").environment()[name] == value
+
+
+def test_vllm_gives_up_loading_no_earlier_than_the_run_does(tmp_path: Path) -> None:
+    ctx = context(tmp_path, server__start_timeout_s=3600.5)
+    assert VllmServer(ctx, "extract").environment()["VLLM_ENGINE_READY_TIMEOUT_S"] == "3601"
+    own = context(tmp_path / "own", server__start_timeout_s=3600, server__env={"VLLM_ENGINE_READY_TIMEOUT_S": "60"})
+    assert VllmServer(own, "plain").environment()["VLLM_ENGINE_READY_TIMEOUT_S"] == "60", "the spec's own word wins"
 
 
 def test_the_callers_environment_wins_over_the_specs_and_the_connector_stands_first_on_the_path(

@@ -10,7 +10,7 @@ import pytest
 
 from eagle3.core import presets
 from eagle3.core.estimate import Need, compare, estimate, lines, refusal
-from eagle3.core.rates import rates, train_flops
+from eagle3.core.rates import rates, score_flops, train_flops
 from eagle3.core.shape import draft_size
 from eagle3.core.spec import STAGES, RunSpec
 from eagle3.core.wording import bytes_label
@@ -45,6 +45,18 @@ def test_the_extraction_of_kimi_takes_what_its_reported_prefill_says() -> None:
     start_s = rates(KIMI)["server_start_s"].value
     assert (stage.rate_source, stage.rate) == ("reported", 7500)
     assert (stage.seconds - start_s) / stage.tokens * 100e6 == pytest.approx(3.7 * 3600, rel=0.01)
+
+
+def test_the_training_of_a_gpu_machine_takes_what_is_done_between_its_steps_too() -> None:
+    found = estimate(KIMI)
+    steps_s = 6250 * 8 * 8192 * 57_344 / 2e9
+    # Before the first step, every 250 steps, and at the end; each rank scores all samples.
+    scored_s = 26 * 1000 * 2048 * score_flops(KIMI) / (0.2 * 503.8e12)
+    saved_s = 63 * found.checkpoint_bytes / 2e9
+    assert found.of("train").seconds == pytest.approx(10 + steps_s + scored_s + saved_s)
+    assert scored_s > 0.25 * steps_s, "not a trifle"
+    often = KIMI.model_copy(update={"train": KIMI.train.model_copy(update={"validate_every_steps": 25})})
+    assert estimate(often).of("train").seconds > 2.5 * found.of("train").seconds
 
 
 def test_a_fork_takes_time_and_room_only_for_the_stages_that_it_does_itself() -> None:

@@ -36,6 +36,44 @@ def test_a_full_disk_is_one_whoever_says_it(tmp_path: Path, error: Exception) ->
     assert said.startswith("The disk of /") and said.endswith("is full; free some space, then resume the run.")
 
 
+def torchs(name: str, text: str) -> Exception:
+    """An exception of torch's by its class's name: importing torch for it takes seconds."""
+    found: Exception = type(name, (RuntimeError,), {})(text)
+    return found
+
+
+IN_A_LOADER = "Caught RuntimeError in DataLoader worker process 0.\nTraceback:\nRuntimeError: "
+NO_SHARED_MEMORY = "unable to write to file </torch_311_2744_0>: No space left on device (28)"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            torchs("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has 1.00 GiB free."),
+            "The memory of a GPU is used up (CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has 1.00 GiB free); end what",
+        ),
+        (
+            torchs("RuntimeError", IN_A_LOADER + NO_SHARED_MEMORY),
+            f"The shared memory in /dev/shm is used up (RuntimeError: {NO_SHARED_MEMORY}); start the container with --ipc=host",
+        ),
+        (
+            torchs("RuntimeError", "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's "
+                   "workers are out of shared memory. Please try to raise your shared memory limit."),
+            "The shared memory in /dev/shm is used up (DataLoader worker (pid 7) is killed by signal: Bus error",
+        ),
+        (
+            torchs("DistBackendError", "NCCL error in: ProcessGroupNCCL.cpp:3384, unhandled cuda error"),
+            "The GPUs do not reach each other (NCCL error in: ProcessGroupNCCL.cpp:3384, unhandled cuda error); `eagle3",
+        ),
+    ],
+    ids=["a card that is full", "shared memory that is no disk", "a loader that was killed for it", "NCCL"],
+)  # fmt: skip
+def test_what_fails_on_gpus_is_told_with_its_own_next_step(tmp_path: Path, error: Exception, said: str) -> None:
+    found = explain(error, tmp_path, "train")
+    assert found.startswith(said) and "resume" in found and "defect" not in found
+
+
 def test_a_disk_without_room_is_blamed_for_what_has_no_words_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
     assert "is full" in explain(RuntimeError("the writer has failed"), tmp_path, "train")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eagle3.core.guards import StepSeen, TrainingGuards, blind_samples, low_coverage, repeated_answers
+from eagle3.core.presets import resolve
 from eagle3.core.spec.guards import Guards
 
 
@@ -25,7 +26,9 @@ def tripped(settings: Guards, steps: list[StepSeen]) -> list[tuple[int, str]]:
     return [(step.step, finding.kind) for step in steps for finding in guards.take(step)]
 
 
-SHORT = Guards(flat_loss_steps=20, gradient_steps=10, first_position_tokens=1000, memory_after_steps=5)
+SHORT = Guards(
+    flat_loss_steps=20, gradient_steps=10, first_position_tokens=1000, first_position_steps=1, memory_after_steps=5
+)  # fmt: skip
 
 
 def test_a_healthy_training_trips_nothing() -> None:
@@ -56,6 +59,18 @@ def test_a_first_position_that_stays_wrong_is_told_once_enough_tokens_were_seen(
     findings = [finding for n in range(20) for finding in found.take(seen(n, first_acc=0.001))]
     assert [finding.kind for finding in findings] == ["first-position"]
     assert findings[0].counts["tokens"] == 1000 and "auxiliary_layers" in findings[0].text
+
+
+@pytest.mark.parametrize("size", ["pilot", "full"])
+@pytest.mark.parametrize("machine", ["8x-rtx-pro-6000", "8x-b300"])
+def test_the_first_steps_of_eight_gpus_are_no_verdict_however_many_tokens_they_hold(size: str, machine: str) -> None:
+    spec = resolve(size, "kimi-k2.5", machine)
+    step_tokens, warm = spec.train.pack_tokens * spec.packs_per_step, spec.train.warmup_steps
+    assert 4 * step_tokens > spec.guards.first_position_tokens, "what was judged once, with a learning rate of nearly nothing"
+    learns = [seen(n, first_acc=0.001 if n < warm else 0.2, tokens=step_tokens) for n in range(1, spec.train.max_steps)]
+    assert "first-position" not in [kind for _, kind in tripped(spec.guards, learns)]
+    wrong = [seen(n, first_acc=0.001, tokens=step_tokens) for n in range(1, spec.train.max_steps)]
+    assert (200, "first-position") in tripped(spec.guards, wrong)
 
 
 def test_memory_that_creeps_up_is_told() -> None:

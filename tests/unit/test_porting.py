@@ -15,6 +15,7 @@ from eagle3.core.model_card import hub_id
 from eagle3.core.presets import SpecError, resolve
 from eagle3.core.serving import device_environment, server_arguments
 from eagle3.core.spec import RunSpec
+from eagle3.runner import vllm
 
 ROOT = Path(__file__).parents[2]
 GPU_MACHINES = ("8x-rtx-pro-6000", "8x-b300")
@@ -53,6 +54,13 @@ def test_kimi_has_its_layers_its_draft_and_its_long_cold_start() -> None:
     assert min(spec.regenerate.request_timeout_s, spec.extract.request_timeout_s) > 1200
     assert "--trust-remote-code" in server_arguments(spec)
     assert hub_id(spec) == "moonshotai/Kimi-K2.5"
+
+
+def test_a_server_is_shown_as_loading_for_as_long_as_any_preset_lets_it_load() -> None:
+    limits = [
+        resolve("full", target, machine).server.start_timeout_s for target in presets.names("target") for machine in GPU_MACHINES
+    ]
+    assert max(limits) == vllm.LOADING_S
 
 
 def test_over_pcie_nccl_is_told_how_and_with_nvlink_it_is_not() -> None:

@@ -15,6 +15,8 @@ SHARED_PATHS = ("{tmp}", "/dev/shm", "~/.cache", "{hf_cache}")
 """Where a run writes besides its workspace: sockets and compiled kernels, shared memory, vLLM's and the hub's caches."""
 
 RANK_COUNTS = (2, 4, 8)
+CANARY_MORE_S = 180.0
+"""Beside its server's start and the first answer: imports, sixteen short requests, the comparison."""
 
 
 def wants(spec: RunSpec | None, workspace: str, *, urls: Iterable[str] = (), taken: Collection[str] = ()) -> dict[str, Any]:
@@ -40,7 +42,8 @@ def wants(spec: RunSpec | None, workspace: str, *, urls: Iterable[str] = (), tak
             "hidden_size": target.hidden_size, "num_hidden_layers": target.num_hidden_layers,
             "captured_layers": target.captured_layers, "served_name": target.served_name,
             "max_model_len": target.max_model_len, "dtype": target.dtype, "trust_remote_code": target.trust_remote_code,
-            "device": spec.device, "tensor_parallel": parallel, "rank_counts": rank_counts(spec),
+            "device": spec.device, "tensor_parallel": parallel, "rank_counts": rank_counts(spec), "canary_s": canary_s(spec),
+            "gpu_env": dict(spec.hardware.env),
         },
         "needs": needs(spec, workspace, taken),
         "port": spec.server.port,
@@ -71,6 +74,11 @@ def rank_counts(spec: RunSpec) -> list[int]:
     """Every number of ranks that a stage will use, and the smaller powers of two: some faults show at two ranks only."""
     used = {spec.server.tensor_parallel, len(spec.devices.train)}
     return sorted({n for n in (*used, *RANK_COUNTS) if 1 < n <= max(used)})
+
+
+def canary_s(spec: RunSpec) -> float:
+    """Seconds that the deep check's extraction may take: the start of its server, its first answer, and a bit."""
+    return spec.server.start_timeout_s + spec.extract.request_timeout_s + CANARY_MORE_S
 
 
 def utilization_of(spec: RunSpec) -> float:

@@ -30,6 +30,9 @@ class Guards(Section):
     first_position: Response = field("warn", f"a first position that stays wrong: {_HOW}")
     first_position_below: Share = field(0.02, "accuracy of the first position under this", "probability")
     first_position_tokens: PositiveInt = field(200_000, "tokens trained on before it is judged", "tokens")
+    first_position_steps: PositiveInt = field(
+        200, "steps of the training before it is judged: a few large ones pass the tokens and have taught nothing", "steps"
+    )
     memory: Response = field("warn", f"GPU memory that creeps up: {_HOW}")
     memory_share: Share = field(0.10, "growth in parts of the card", "share")
     memory_after_steps: Count = field(100, "steps of an attempt after which growth is counted", "steps")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,6 +110,31 @@ def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:
     path.write_text('{"index": 0, "split": "train", "input_ids": [1, 2], "loss_mask": [1]}\n')
     with pytest.raises(StageError, match="Line 1"):
         read_samples(path)
+
+
+@pytest.mark.parametrize("ids", ['["a", 2]', "[1e99, 2]", "[99999999999, 2]", '{"0": 1, "1": 2}', "null"])
+def test_a_line_whose_tokens_are_no_numbers_is_named(tmp_path: Path, ids: str) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_text(f'{{"index": 0, "split": "train", "input_ids": {ids}, "loss_mask": [0, 1]}}\n')
+    with pytest.raises(StageError, match="Line 1"):
+        read_samples(path)
+
+
+def test_samples_are_kept_small_since_every_rank_and_loader_holds_them_all(tmp_path: Path) -> None:
+    tokens, count = 1000, 40
+    row = {"split": "train", "input_ids": list(range(100_000, 100_000 + tokens)), "loss_mask": [0, 1] * (tokens // 2)}
+    lines = [json.dumps(row | {"index": number}) for number in range(count)]
+    lines.append(json.dumps(row | {"index": count, "split": "heldout"}))
+    (tmp_path / "samples.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    tracemalloc.start()
+    try:
+        held = read_samples(tmp_path / "samples.jsonl")
+        gc.collect()
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(held["train"]) == count
+    assert used < 8 * tokens * (count + 1), "lists of numbers take 46 bytes a token"
 
 
 def test_supervised_tokens_are_those_under_the_mask() -> None:

@@ -78,10 +78,13 @@ def test_a_rate_too_small_to_learn_by_leaves_the_loss_flat_and_is_told(
     assert "over the last 8 steps" in event["text"] and event["guard"]["counts"] == {"steps": 8.0}
 
 
+LEARNS_NOTHING = {"first_position_tokens": 400, "first_position_steps": 10, "first_position_below": 0.2}
+
+
 def test_wrong_layers_leave_the_first_position_wrong_and_are_told(
     toy_run: Callable[..., StageContext], tripped: Callable[..., dict[str, Any]]
 ) -> None:
-    ctx = toy_run(max_steps=20, learning_rate=1e-3, guards={"first_position_tokens": 400, "first_position_below": 0.2})
+    ctx = toy_run(max_steps=20, learning_rate=1e-3, guards=LEARNS_NOTHING)
     noise = torch.Generator().manual_seed(3)
     # States that say nothing of their token, as those of layers that do not exist.
     spoil(ctx, lambda states: torch.randn(states.shape, generator=noise), range(16))

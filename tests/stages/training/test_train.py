@@ -78,6 +78,18 @@ def test_silence_is_announced_while_the_packages_load_and_ended_by_the_first_ste
     assert (told[-1]["done"], told[-1]["total"], told[-1]["unit"]) == (2, 2, "steps")
 
 
+def test_a_scoring_of_the_held_out_samples_is_heard_of_pack_by_pack(
+    toy_run: Callable[..., StageContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = toy_run(max_steps=2, validate_every_steps=1, pack_tokens=16)
+    told: list[tuple[float, str]] = []
+    monkeypatch.setattr(ctx.journal, "progress", lambda stage, done, *_, reason="", **__: told.append((done, reason)))
+    train.run(ctx)
+    scored = [done for done, reason in told if reason == "scoring the held-out samples"]
+    packs = 4
+    assert scored == [0] * packs + [1] * packs + [2] * packs, "one held-out sample a pack"
+
+
 def test_nothing_stays_replaced_in_the_libraries_after_a_training(toy_run: Callable[..., StageContext]) -> None:
     from speculators.train import trainer
 

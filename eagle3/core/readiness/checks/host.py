@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from eagle3.core.readiness.checks.words import GIB, bytes_label, first_few
 from eagle3.core.readiness.registry import Context, Facts, Finding, check
 from eagle3.core.readiness.statuses import Status
+from eagle3.core.shape import loader_bytes
 from eagle3.core.wording import duration_label
 
 CLOCK_WARN_S, CLOCK_FAIL_S = 60.0, 3600.0
@@ -121,9 +122,12 @@ def shm(facts: Facts, context: Context) -> Iterator[Finding]:
         return
     free = int(found["free_bytes"])
     evidence = f"{bytes_label(free)} free of {bytes_label(found['total_bytes'])} in {found['path']}"
-    remedy = "Start the container with --ipc=host or --shm-size=16g, or delete what was left in /dev/shm."
-    if context.device == "cuda" and free < SHM_LEAST_BYTES:
-        yield Finding("fail", evidence, remedy)
+    packs = loader_bytes(context.spec) if context.spec is not None else 0
+    size = max(16, -(-(packs + SHM_LEAST_BYTES) // GIB))
+    remedy = f"Start the container with --ipc=host or --shm-size={size}g, or delete what was left in /dev/shm."
+    if context.device == "cuda" and free < packs + SHM_LEAST_BYTES:
+        waiting = f"; {bytes_label(packs)} of packs wait there while the training computes" if packs >= SHM_LEAST_BYTES else ""
+        yield Finding("fail", evidence + waiting, remedy)
     elif free < (SHM_BYTES if context.device == "cuda" else SHM_LEAST_BYTES // 16):
         yield Finding("warn", evidence, remedy)
     else:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
+
 from eagle3.core.readiness.checks.words import bytes_label, first_few
 from eagle3.core.readiness.registry import Context, Facts, Finding, check
 
 FETCH = "Fetch these files again (`hf download`, `git lfs pull`), or copy the model's folder again, whole."
+READS_FILES_ITSELF = Version("0.14")
+"""The oldest tiktoken that was seen to read a local file without blobfile (its ``load.py``); older ones imported that."""
 
 
 def folder_of(facts: Facts) -> Mapping[str, Any] | None:
@@ -164,7 +168,7 @@ def tokenizer(facts: Facts, context: Context) -> Iterator[Finding]:
         yield Finding("fail", f"{about['folder']} holds no tokenizer", FETCH)
     elif error and error != "missing":
         yield Finding("fail", error, FETCH)
-    elif files == ["tiktoken.model"] and (gone := _lacking(facts, ("tiktoken", "blobfile"))):
+    elif files == ["tiktoken.model"] and (gone := _lacking_for_tiktoken(facts)):
         yield Finding(
             "fail",
             f"tiktoken.model needs {' and '.join(gone)} in the worker's environment",
@@ -216,8 +220,16 @@ def _of(broken: Mapping[str, Any]) -> str:
     return f": {have:,} of {want:,} bytes" if want else ""
 
 
-def _lacking(facts: Facts, names: tuple[str, ...]) -> list[str]:
+def _lacking_for_tiktoken(facts: Facts) -> list[str]:
+    """What the worker's environment lacks to read a tiktoken.model."""
     worker = (facts.get("python") or {}).get("worker") or {}
     if worker.get("error") or "packages" not in worker:
         return []
-    return [name for name in names if name not in worker["packages"]["versions"]]
+    versions = worker["packages"]["versions"]
+    if "tiktoken" not in versions:
+        return ["tiktoken"]
+    try:
+        alone = Version(versions["tiktoken"]) >= READS_FILES_ITSELF
+    except InvalidVersion:
+        alone = True
+    return [] if alone or "blobfile" in versions else ["blobfile"]
