@@ -138,9 +138,15 @@ def bring_target(ctx: StageContext) -> None:
     # A folder that somebody named is theirs: a wrong path is an error, not a place to put a model.
     if not target.source or "{cache}" not in target.model or ctx.model_dir.exists():
         return
+
+    def say(text: str) -> None:
+        """Each word of it is a sign of life: a large target takes hours."""
+        ctx.journal.event("target", text)
+        ctx.journal.progress("prepare", 0, None, "", quiet_s=1800, reason=text)
+
     ctx.journal.progress("prepare", 0, None, "", quiet_s=1800, reason=f"fetching {target.name}, once on this machine")
     try:
-        fetch(target.name, target.source, ctx.model_dir, lambda text: ctx.journal.event("target", text))
+        fetch(target.name, target.source, ctx.model_dir, say)
     except TargetError as error:
         raise StageError(str(error)) from error
 
