@@ -38,21 +38,26 @@ def listener(port: int, candidates: Sequence[psutil.Process], *, loopback: bool,
     machine's loopback reaches it."""
     here = sockets(proc / "net", port, loopback=loopback)
     seen: list[psutil.Process] = []
-    unseen: list[tuple[psutil.Process, str]] = []
+    own: set[int] = set()
+    unseen: dict[psutil.Process, str] = {}
     for process in candidates:
-        found, why = _listens(process, port, here, proc)
-        if found:
+        holder, why = _holder(process, port, here, proc)
+        if holder:
             seen.append(process)
+            own |= {holder}
         elif why:
-            unseen.append((process, why))
-    seen = _innermost(seen)
-    if len(seen) > 1:
-        return Listener(None, rivals=tuple(process.pid for process in seen))
-    if seen:
-        return Listener(seen[0])
+            unseen[process] = why
+    # A server and its children may share the socket and the command line: they are one. What merely started it, a shell or
+    # `timeout`, does not hold the socket.
+    heads = _heads(seen)
+    if len(heads) > 1:
+        return Listener(None, rivals=tuple(process.pid for process in heads))
+    if heads:
+        return Listener(next(iter(_heads([process for process in seen if process.pid in own])), heads[0]))
     if unseen:
-        process, why = _innermost_first(unseen)
-        return Listener(process, f"{why}, so its command line is taken at its word")
+        process, *others = _heads(list(unseen))
+        more = f"; of pid {', '.join(str(other.pid) for other in others)}, told the same port, no more is known" if others else ""
+        return Listener(process, f"{unseen[process]}, so its command line is taken at its word{more}")
     if candidates:
         told = ", ".join(str(process.pid) for process in candidates)
         return Listener(None, f"what was told that port (pid {told}) does not listen on it")
@@ -93,9 +98,9 @@ def is_here(host: str | None, names: Iterable[str]) -> bool:
         return host == "localhost" or host in set(names)
 
 
-def _listens(process: psutil.Process, port: int, here: set[int], proc: Path) -> tuple[bool, str]:
-    """Whether the process or a child of it holds a listening socket of the port; and where it does not, what of them could not
-    be seen, for then it may."""
+def _holder(process: psutil.Process, port: int, here: set[int], proc: Path) -> tuple[int, str]:
+    """The pid of the process, or of the first child of it, that holds a listening socket of the port; where none does 0 and what
+    of them could not be seen, for then one may."""
     why = ""
     with contextlib.suppress(psutil.NoSuchProcess):
         for member in (process, *process.children(recursive=True)):
@@ -108,13 +113,13 @@ def _listens(process: psutil.Process, port: int, here: set[int], proc: Path) -> 
                         why = why or f"pid {member.pid} listens on that port in another network namespace"
                     continue
                 if _held(folder) & wanted:
-                    return True, ""
+                    return member.pid, ""
             except PermissionError:
                 whose = f"another user's ({member.username()})" if _owner(member) != os.geteuid() else "protected"
                 why = why or f"the open sockets of pid {member.pid} cannot be read, it is {whose}"
             except (FileNotFoundError, ProcessLookupError):  # it has just ended
                 continue
-    return False, why
+    return 0, why
 
 
 def _held(folder: Path) -> set[int]:
@@ -133,15 +138,10 @@ def _owner(process: psutil.Process) -> int:
     return -1
 
 
-def _innermost(found: list[psutil.Process]) -> list[psutil.Process]:
-    """Without those that merely started another of them: a shell, `timeout`, `sudo`."""
-    above = {parent.pid for process in found for parent in _parents(process)}
-    return [process for process in found if process.pid not in above]
-
-
-def _innermost_first(found: list[tuple[psutil.Process, str]]) -> tuple[psutil.Process, str]:
-    inner = {process.pid for process in _innermost([process for process, _ in found])}
-    return next((one for one in found if one[0].pid in inner), found[0])
+def _heads(found: list[psutil.Process]) -> list[psutil.Process]:
+    """Without those that descend from another of them."""
+    pids = {process.pid for process in found}
+    return [process for process in found if not pids & {parent.pid for parent in _parents(process)}]
 
 
 def _parents(process: psutil.Process) -> list[psutil.Process]:

@@ -20,11 +20,11 @@ def clocks() -> Tuple[float, float]:
 
 class ClockJumps:
     """Whether the clock has left a steady one. ``jump_s``: by more than so many seconds between two looks; in an excursion half
-    of that counts as still moving."""
+    of that counts as still moving. ``quiet_s``: see ``Excursion``."""
 
-    def __init__(self, jump_s: float, clocks: Tuple[float, float]) -> None:
+    def __init__(self, jump_s: float, clocks: Tuple[float, float], quiet_s: float) -> None:
         self._jump_s, self._clocks = jump_s, clocks
-        self._excursion = Excursion()
+        self._excursion = Excursion(quiet_s)
         self.jump_s = self.between_s = self.net_s = 0.0
         """The last jump; the seconds between the two looks; the sum of the excursion's jumps."""
         self.moves = 0
@@ -36,7 +36,7 @@ class ClockJumps:
         self.between_s = clocks[1] - steady
         self.jump_s = clocks[0] - wall - self.between_s
         moved = abs(self.jump_s) > (self._jump_s / 2 if self._excursion.on else self._jump_s)
-        found = self._excursion.look(moved)
+        found = self._excursion.look(moved, clocks[1])
         self.net_s = self.jump_s if found else self.net_s + self.jump_s
         self.moves = self._excursion.moves if self._excursion.on else self.moves
         return found

@@ -17,7 +17,7 @@ from eagle3.runner import control, derive, events, hooks, identity, ranks, redac
 from eagle3.runner.alert_ledger import Ledger
 from eagle3.runner.alerts import LONGEST_FINAL_WAIT_S, Alerter
 from eagle3.runner.clock_jumps import ClockJumps, clocks
-from eagle3.runner.conditions import LOW_FACTOR, EventTail, Excursion, LowDisk, is_guard, log_tail
+from eagle3.runner.conditions import LOW_FACTOR, QUIET_HEARTBEATS, EventTail, Excursion, LowDisk, is_guard, log_tail
 from eagle3.runner.errors import complain
 from eagle3.runner.gpu_faults import Fault, Faults, xid_fault
 from eagle3.runner.heartbeat import Heartbeat
@@ -66,8 +66,9 @@ class Watch:
         self._stall_s = float((launch.get("stall") or {}).get("after_s") or derive.QUIET_AT_LEAST_S)
         self._clock_response = str((launch.get("clock") or {}).get("response") or "warn")
         self._clock_jump_s = float((launch.get("clock") or {}).get("jump_s") or CLOCK_JUMP_S)
-        self._clock = ClockJumps(self._clock_jump_s, clocks())
-        self._lost = Excursion()
+        self._quiet_s = QUIET_HEARTBEATS * self._every_s
+        self._clock = ClockJumps(self._clock_jump_s, clocks(), self._quiet_s)
+        self._lost = Excursion(self._quiet_s)
         self._stop_now = stop_now
         self._pause_due = False
         self._jumps = 0
@@ -85,7 +86,7 @@ class Watch:
 
     def begin(self) -> None:
         """The worker has started. What the supervisor of the attempt before could not tell any more is told now."""
-        self._looked_at, self._clock = time.time(), ClockJumps(self._clock_jump_s, clocks())
+        self._looked_at, self._clock = time.time(), ClockJumps(self._clock_jump_s, clocks(), self._quiet_s)
         if self._attempt > 1:
             args = (self._run_dir, self._attempt - 1, self._secrets)
             self._settling = threading.Thread(target=settle, args=args, daemon=True)
@@ -269,7 +270,7 @@ class Watch:
         sign: on a machine that is late at every look, or whose clock is set every minute, a stall is seen all the same."""
         lost_s = now - self._looked_at - self._every_s
         self._looked_at = now
-        begins = self._lost.look(lost_s > LOST_S)
+        begins = self._lost.look(lost_s > LOST_S, time.monotonic())
         if lost_s > LOST_S and self._excused != self._sign:
             self._excused = self._sign
             self._silence_counts_from = time.monotonic() + self._stall_s

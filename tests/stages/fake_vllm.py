@@ -132,6 +132,11 @@ class FakeVllm:
         self._http.shutdown()
         self._http.server_close()
 
+    def fileno(self) -> int:
+        """The socket that it listens on: a process that inherits it is the one that serves, for all that the kernel knows."""
+        assert self._http is not None
+        return self._http.fileno()
+
     def check_alive(self) -> None:
         if self.dead:
             raise StageError(self.dead)
