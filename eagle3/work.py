@@ -139,12 +139,14 @@ def bring_target(ctx: StageContext) -> None:
     if not target.source or "{cache}" not in target.model or ctx.model_dir.exists():
         return
 
-    def say(text: str) -> None:
-        """Each word of it is a sign of life: a large target takes hours."""
-        ctx.journal.event("target", text)
-        ctx.journal.progress("prepare", 0, None, "", quiet_s=1800, reason=text)
+    def alive() -> None:
+        ctx.journal.progress("prepare", 0, None, "", quiet_s=1800, reason=f"fetching {target.name}, once on this machine")
 
-    ctx.journal.progress("prepare", 0, None, "", quiet_s=1800, reason=f"fetching {target.name}, once on this machine")
+    def say(text: str) -> None:
+        ctx.journal.event("target", text)
+        alive()  # a large target takes hours
+
+    alive()
     try:
         fetch(target.name, target.source, ctx.model_dir, say)
     except TargetError as error:

@@ -43,6 +43,8 @@ _PEM = "(-----{} [A-Z ]{{0,40}}PRIVATE KEY-----)"
 _VALUE = r"[^\s\"',;&\\]+"
 # Each rule is tried only where one of its needles stands in the lower-cased text: most text has none.
 _BY_BEGINNING: Tuple[_Rule, ...] = (
+    # First, for a token of another make may carry one, and would be hidden up to its first dot.
+    (("eyj",), tokens.JWT, HIDDEN),
     # Shorter than real tokens too: text may be cut anywhere, and a word too much that is hidden does no harm.
     (("hf_",), re.compile(r"\bhf_[A-Za-z0-9]{8,}"), "hf_" + HIDDEN),
     (("sk-",), re.compile(r"\bsk-[A-Za-z0-9_-]{12,}"), "sk-" + HIDDEN),
@@ -53,7 +55,7 @@ _BY_BEGINNING: Tuple[_Rule, ...] = (
     ),
     (("akia", "asia"), re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b"), r"\1" + HIDDEN),
     (
-        ("eyj", "api_org_", "aiza", "ya29.", "wandb_v", "pypi-age", "npm_", "dckr_", "dapi", "r8_", "gsk_", "xapp-", "gl"),
+        tokens.NEEDLES,
         tokens.TOKEN,
         HIDDEN,
     ),

@@ -7,7 +7,7 @@ A name may well begin as a token does (``hf_internal-testing/x``, ``sk-learn-env
 from __future__ import annotations
 
 import re
-from typing import Dict, Pattern
+from typing import Dict, Pattern, Tuple
 
 _ALNUM, _URL = "A-Za-z0-9", "A-Za-z0-9_-"
 
@@ -47,5 +47,12 @@ SHAPES: Dict[str, str] = {
 """By maker. Lengths are the least that are issued. What repeats without an end may be long, what is looked ahead for may not: no
 text makes the search slow."""
 
+JWT: Pattern[str] = re.compile(rf"(?<![{_ALNUM}])" + SHAPES["JWT"])
 TOKEN: Pattern[str] = re.compile(rf"(?<![{_ALNUM}])(?:{'|'.join(SHAPES.values())})")
 """A token of a known make."""
+
+NEEDLES: Tuple[str, ...] = (
+    "hf_", "api_org_", "gh", "github_pat_", "gl", "nvapi-", "xox", "xapp-", "sk-", "akia", "asia", "aiza", "ya29.", "wandb_v",
+    "pypi-age", "npm_", "dckr_", "dapi", "r8_", "gsk_", "eyj",
+)  # fmt: skip
+"""In lower case: a text without any of these holds no such token."""
