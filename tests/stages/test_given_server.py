@@ -323,6 +323,7 @@ async def test_while_it_is_waited_for_progress_says_so_and_how_far_the_stage_is(
 
     again, ctx.stop_requested = FakeVllm(friendly, port=port), look
     given.surviving(given.check_alive)
+    given.__exit__(None, None, None)
     again.__exit__(None, None, None)
     (progress,) = told
     assert (progress["stage"], progress["done"], progress["total"], progress["unit"]) == ("regenerate", 5, 9, "answers")
