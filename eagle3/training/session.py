@@ -271,8 +271,15 @@ class Session:
 
     def _evaluate(self, check_stop: Callable[[], None]) -> heldout.Heldout:
         """The held-out figures. Each rank scores all samples and finds the same, so that a sharded draft can be scored too."""
+        journal, steps, of = self.ctx.journal, self.trainer.steps_done, self.ctx.spec.train.max_steps
+
+        def between() -> None:
+            # Each pack is a sign of life: many samples may take longer than guards.stall_s allows a run to be silent.
+            journal.progress("train", steps, of, "steps", reason="scoring the held-out samples", force=False)
+            check_stop()
+
         found: heldout.Heldout = heldout.evaluate(
-            self.trainer.draft, self.heldout, self.collate, self.call, self.device, self.compute, check_stop, self.kind
+            self.trainer.draft, self.heldout, self.collate, self.call, self.device, self.compute, between, self.kind
         )
         return found
 
