@@ -224,8 +224,9 @@ def test_the_shares_together_are_the_whole_with_the_same_ids_and_hashes(tmp_path
 
 
 def test_a_server_that_could_not_be_reached_for_a_moment_has_its_whole_patience_again_once_it_was_reached(
-    ctx: StageContext, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ctx = made(tmp_path, extract__concurrency=1)
     now, asked, real = [0.0], [0], landing.request
 
     async def request(client: Any, server: Any, sample: Any, limit_s: float) -> Path:
@@ -239,7 +240,6 @@ def test_a_server_that_could_not_be_reached_for_a_moment_has_its_whole_patience_
 
     monkeypatch.setattr(landing, "request", request)
     monkeypatch.setattr(landing, "_WAIT_S", 0.0)
-    ctx.spec.extract.concurrency = 1
     store, _ = run(ctx, clock=lambda: now[0])
     assert [row["index"] for row in read_rows(store.manifest)] == list(range(6))
 
