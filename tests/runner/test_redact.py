@@ -6,7 +6,7 @@ import re
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eagle3.runner.redact import HIDDEN, address, command, environment, is_secret_name, redact, without_secrets
@@ -145,6 +145,7 @@ AFTER = st.sampled_from(["", '"', " b", ",c", ")"])
 
 
 @pytest.mark.parametrize("make", [make for make, shape in SHAPES_OF_TOKENS.items() if "(?=" not in shape])
+@settings(max_examples=12)
 @given(data=st.data(), before=BEFORE, after=AFTER)
 def test_no_token_of_a_known_make_is_inherited_or_shown_wherever_it_stands(
     make: str, data: st.DataObject, before: str, after: str
@@ -179,6 +180,7 @@ def test_no_token_as_it_is_issued_is_inherited(prefix: str, data: st.DataObject)
 
 
 @pytest.mark.parametrize("prefix", ["hf_oauth_", "hf_jwt_", "ghs_123456_", ""])
+@settings(max_examples=25)
 @given(parts=st.lists(st.text(LETTERS + "-_", min_size=8, max_size=60), min_size=3, max_size=3))
 def test_a_token_that_carries_a_signed_object_is_known_by_that(prefix: str, parts: list[str]) -> None:
     token = f"{prefix}eyJ{'.'.join(parts)}"

@@ -73,7 +73,7 @@ async def test_a_guards_pause_outlasts_the_persons_and_the_screen_says_so(contai
     ann, guard = {"by": "ann", "t": NOW}, {"by": "the guard server", "t": NOW + 1, "guard": "server"}
     container.update("run-a", paused=[ann, guard], paused_by="ann", paused_at=NOW)
     async with make_app(run_id="run-a").run_test(size=(120, 30), notifications=True) as pilot:
-        await until(pilot, lambda: pilot.app.console_state.open_run.summary.paused_at is not None, "its news")  # type: ignore[attr-defined]
+        await until_seen(pilot, "● running")
         await pilot.press("P")
         await until_seen(pilot, "run-a is still held by the guard server")
         await until(pilot, lambda: pilot.app.console_state.open_run.summary.paused_by == guard["by"], "its news")  # type: ignore[attr-defined]
