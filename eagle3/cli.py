@@ -49,7 +49,7 @@ from eagle3.core.launching import new_run_id
 from eagle3.core.presets import SpecError
 from eagle3.core.records import RunSummary
 from eagle3.core.run_states import LIVE_STATES
-from eagle3.core.wording import progress_line
+from eagle3.core.wording import progress_line, went_on
 from eagle3.measured import rates_of
 
 HELP = "Start, stop and read runs on this machine. Exit codes: 0 fine, 1 a run failed, 2 wrong usage."
@@ -131,9 +131,9 @@ def resume(
     run_dir = directory(workspace, run_id, as_json=as_json)
     summary = summary_of(run_dir)
     if summary.state in LIVE_STATES and summary.paused_at is not None:
-        request_of(run_id, workspace, "go-on", as_json=as_json)
+        reply = request_of(run_id, workspace, "go-on", lift=summary.pauses_to_lift(), as_json=as_json)
         if not as_json:
-            typer.echo(f"{run_id} goes on; {summary.paused_by or 'somebody'} had paused it.")
+            typer.echo(went_on(run_id, reply, f"`eagle3 resume {run_id}` once more"))
         return
     if summary.state == "finished" and not verify:
         text = f"{run_id} has finished, so there is nothing to resume; --verify makes again what is no longer whole."

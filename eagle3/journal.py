@@ -3,11 +3,13 @@ reader may trust the run directory at any moment."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ class Journal:
         """Number of the last metric row; a rank that takes over the pen goes on from it."""
         self._stage_start: tuple[str, float, float] | None = None
         self._last_write = 0.0
+        self._known: tuple[str, float, float | None, str] = ("", 0, None, "")
 
     def progress(
         self,
@@ -46,6 +49,7 @@ class Journal:
         With ``force`` false the file is written at most twice a second.
         """
         now = self._clock()
+        self._known = (stage, done, total, unit)
         if self._stage_start is None or self._stage_start[0] != stage:
             self._stage_start = (stage, now, done)
         elif not force and now - self._last_write < 0.5:
@@ -54,15 +58,20 @@ class Journal:
         rate = (done - from_done) / (now - since) if now > since and done > from_done else None
         eta_s = (total - done) / rate if rate and total is not None else None
         self._last_write = now
-        rundir.write_json(
-            self.run_dir / "progress.json",
-            {
-                "v": 1, "attempt": self.attempt, "stage": stage, "done": done, "total": total, "unit": unit,
-                "rate": rate, "eta_s": eta_s, "t": now,
-                "quiet_until": now + quiet_s if quiet_s else None, "reason": reason,
-            },
-            durable=False,
-        )  # fmt: skip
+        told = {
+            "v": 1, "attempt": self.attempt, "stage": stage, "done": done, "total": total, "unit": unit,
+            "rate": rate, "eta_s": eta_s, "t": now,
+            "quiet_until": now + quiet_s if quiet_s else None, "reason": reason,
+        }  # fmt: skip
+        with _but_for_room():
+            rundir.write_json(self.run_dir / "progress.json", told, durable=False)
+
+    def waits(self, stage: str, reason: str, quiet_s: float | None) -> None:
+        """State that ``stage`` waits, where it was told to be last: who waits need not know how far the work is."""
+        known, done, total, unit = self._known
+        where = (done, total, unit) if known == stage else (0, None, "")
+        self.restart_rate()
+        self.progress(stage, *where, quiet_s=quiet_s, reason=reason)
 
     def restart_rate(self) -> None:
         """Forget the stage's start: what comes next runs at another pace (after a model has loaded)."""
@@ -95,7 +104,8 @@ class Journal:
         }
         if detail:
             row["detail"] = redact(detail, self._secrets)[-2000:]
-        rundir.append_line(self.run_dir / "events.jsonl", row | data)
+        with _but_for_room():
+            rundir.append_line(self.run_dir / "events.jsonl", row | data)
         self.log(f"[{level}] {text}" if level != "info" else text)
 
     def rank(self, rank: int, stage: str, step: int) -> None:
@@ -108,8 +118,20 @@ class Journal:
     def log(self, line: str) -> None:
         """A line in the attempt's log (the supervisor redirects stdout there). The time as vLLM writes it, with the day: a run
         may take several, and `eagle3.runner.logtime` finds a place by it."""
-        sys.stdout.write(f"{time.strftime('%m-%d %H:%M:%S', time.localtime(self._clock()))} {line}\n")
-        sys.stdout.flush()
+        with _but_for_room():
+            sys.stdout.write(f"{time.strftime('%m-%d %H:%M:%S', time.localtime(self._clock()))} {line}\n")
+            sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _but_for_room() -> Iterator[None]:
+    """Around what tells of the work and is none of it: a full disk costs the words, never the stage that waits for room. What a
+    stage makes, and its rows, fail on it as ever."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 def _finite(value: Any) -> Any:

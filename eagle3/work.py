@@ -138,9 +138,17 @@ def bring_target(ctx: StageContext) -> None:
     # A folder that somebody named is theirs: a wrong path is an error, not a place to put a model.
     if not target.source or "{cache}" not in target.model or ctx.model_dir.exists():
         return
-    ctx.journal.progress("prepare", 0, None, "", quiet_s=1800, reason=f"fetching {target.name}, once on this machine")
+
+    def alive() -> None:
+        ctx.journal.progress("prepare", 0, None, "", quiet_s=1800, reason=f"fetching {target.name}, once on this machine")
+
+    def say(text: str) -> None:
+        ctx.journal.event("target", text)
+        alive()  # a large target takes hours
+
+    alive()
     try:
-        fetch(target.name, target.source, ctx.model_dir, lambda text: ctx.journal.event("target", text))
+        fetch(target.name, target.source, ctx.model_dir, say)
     except TargetError as error:
         raise StageError(str(error)) from error
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from eagle3.core.lineage import ForkPlan
-from eagle3.core.records import Forkable, Services, Since
+from eagle3.core.records import Forkable, Pause, Services, Since
 from eagle3.core.spec import RunSpec
 from remote.channel import Reply
 from remote.facade_part import FacadePart, shaped
@@ -22,9 +22,13 @@ class RunActions(FacadePart):
     async def _launch_request(self, spec: RunSpec) -> tuple[RunSpec, dict[str, Any]]:
         raise NotImplementedError
 
-    async def control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"], actor: str = "") -> dict[str, Any]:
-        """Hold a run that works, let it go on, or have it save now: ``{"state","stage","already",…}``."""
-        return (await self._asked("control", run_id, actor, action=action)).result
+    async def control(
+        self, run_id: str, action: Literal["pause", "go-on", "checkpoint"], actor: str = "", *, lift: Sequence[Pause] = ()
+    ) -> dict[str, Any]:
+        """Hold a run that works, let it go on, or have it save now: ``{"state","stage","already","lifted","held",…}``. ``lift``:
+        the pauses that a "go-on" ends; all where none are named."""
+        named = {"lift": [[pause.by, pause.t] for pause in lift]} if lift else {}
+        return (await self._asked("control", run_id, actor, action=action, **named)).result
 
     async def shakedown(
         self, spec: RunSpec, run_id: str, actor: str = "", *, secret_env: Mapping[str, str] | None = None

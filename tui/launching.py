@@ -234,7 +234,7 @@ class Launching:
         if view is None or view.ended or not app.may_change():
             return
         if view.summary is not None and view.summary.paused_at is not None:
-            app.session.control(view.run_id, "go-on")
+            app.session.control(view.run_id, "go-on", view.summary.pauses_to_lift())
             return
         rows = [("Run", view.run_id), ("Host", app.console_state.host)]
         buttons = [Choice("pause", "y", "Pause"), Choice("", "escape", "Keep running")]

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from eagle3.core.wording import went_on
 from remote.ask import Ask, SecretQuestion
 from remote.errors import ContainerError, LinkError
 from tui import messages
 from tui.formats import one_line
+from tui.keymap import key_of
 from tui.run_secrets import SecretError, started_with, values_of
 from tui.session_part import RETRY_S, SessionPart, sentence
 
 if TYPE_CHECKING:
+    from eagle3.core.records import Pause
     from eagle3.core.spec import RunSpec
     from tui.forking import Fork
     from tui.ports import StopMode
@@ -56,9 +59,9 @@ class RunCalls(SessionPart):
         """Stop a run: "now" or "after-checkpoint"."""
         self._change("Stopping", self._stop(run_id, mode))
 
-    def control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"]) -> None:
-        """Hold a run, let it go on, or have it save now."""
-        self._change(f"Asking {run_id} to {action}", self._control(run_id, action))
+    def control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"], lift: Sequence[Pause] = ()) -> None:
+        """Hold a run, let it go on, or have it save now. ``lift``: the pauses that a "go-on" ends."""
+        self._change(f"Asking {run_id} to {action}", self._control(run_id, action, lift))
 
     def dump(self, run_id: str) -> None:
         """Have the run write the stacks of its processes into its log."""
@@ -68,14 +71,18 @@ class RunCalls(SessionPart):
         """The secrets of runs that were launched or resumed from here."""
         return [value for known in self._secrets.values() for value in known.values()]
 
-    async def _control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"]) -> None:
+    async def _control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"], lift: Sequence[Pause]) -> None:
         container = await self._ready()
         try:
-            answer = await container.control(run_id, action, self._actor)
+            answer = await container.control(run_id, action, self._actor, lift=lift)
         except (LinkError, ContainerError) as error:
             self._post(messages.AskFailed(f"Asking {run_id} to {action}", sentence(error)))
             return
-        words = {"pause": "pauses after the work under way", "go-on": "goes on", "checkpoint": "saves after the step under way"}
+        if action == "go-on":
+            self._post(messages.Asked(run_id, went_on(run_id, answer, f"{key_of('run', 'pause')} once more")))
+            self._wake.set()
+            return
+        words = {"pause": "pauses after the work under way", "checkpoint": "saves after the step under way"}
         if action == "checkpoint" and answer.get("stage") != "train":
             words["checkpoint"] = "does not train at the moment; what is finished is on disk"
         self._post(messages.Asked(run_id, f"{run_id} {words[action]}."))

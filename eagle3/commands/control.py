@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import typer
 
 from eagle3.commands.common import DEFAULT_WORKSPACE, Json, RunId, Workspace, actor, ask
+from eagle3.core.records import Pause
 
 
 def pause(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: Json = False) -> None:
@@ -38,9 +40,11 @@ def restore(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: Js
     typer.echo(f"Starting {names} again." if names else f"Nothing that was stopped for {run_id} waits to be started again.")
 
 
-def request(run_id: str, workspace: str, action: str, *, as_json: bool) -> dict[str, Any]:
-    """The runner's answer, printed where JSON was asked for."""
-    args = {"workspace": workspace, "run_id": run_id, "action": action, "actor": actor()}
+def request(run_id: str, workspace: str, action: str, *, as_json: bool, lift: Sequence[Pause] = ()) -> dict[str, Any]:
+    """The runner's answer, printed where JSON was asked for. ``lift``: the pauses that a "go-on" ends; none named: all."""
+    args: dict[str, Any] = {"workspace": workspace, "run_id": run_id, "action": action, "actor": actor()}
+    if lift:
+        args["lift"] = [[pause.by, pause.t] for pause in lift]
     reply = ask("control", args, as_json=as_json)
     if as_json:
         typer.echo(json.dumps(reply))

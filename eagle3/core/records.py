@@ -108,6 +108,14 @@ class YieldedService(Record):
     t: float | None = None
 
 
+class Pause(Record):
+    """What holds a live run: a person who paused it, or a guard that tripped (``guard``: its name; ``by`` in words)."""
+
+    by: str = ""
+    t: float = 0.0
+    guard: str = ""
+
+
 class RunSummary(Record):
     """One run as the runner derives it from its directory (verbs ``list``, ``probe``, ``read``)."""
 
@@ -126,12 +134,18 @@ class RunSummary(Record):
     stop_mode: str | None = None
     stop_by: str | None = None
     paused_by: str | None = None
-    paused_at: float | None = Field(None, description="since when an operator has paused it, Unix seconds")
+    paused_at: float | None = Field(None, description="since when it is paused, Unix seconds, by whoever was the first")
+    paused: list[Pause] = Field(default_factory=list, description="everybody who holds it, the first first")
     last_row_age_s: float | None = None
     progress: Progress | None = None
     stages: dict[str, float] = Field(default_factory=dict, description="finished stages and their seconds")
     services: list[YieldedService] = Field(default_factory=list)
     now: float = 0.0
+
+    def pauses_to_lift(self) -> list[Pause]:
+        """What one "go on" of a person ends: the pauses of people; where there is none, those of guards. So neither ends
+        unnoticed with the other."""
+        return [pause for pause in self.paused if not pause.guard] or list(self.paused)
 
 
 class Gpu(Record):

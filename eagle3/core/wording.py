@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eagle3.core.run_states import LIVE_STATES
 from eagle3.core.stage_order import STAGES
@@ -89,6 +89,19 @@ def progress_line(summary: RunSummary) -> str:
     elif summary.stages and summary.state not in LIVE_STATES:
         parts.append(f"{duration_label(sum(summary.stages.values()))} in stages")
     return " · ".join(parts)
+
+
+def went_on(run_id: str, reply: dict[str, Any], again: str) -> str:
+    """What the answer to a "go-on" says: who had paused the run, and who still does. ``again``: how to end their pauses too."""
+    lifted, held = (_names(reply.get(name) or []) for name in ("lifted", "held"))
+    if held:
+        return f"{run_id} is still held by {held}{f', no longer by {lifted}' if lifted else ''}; {again} lets it go on."
+    return f"{run_id} goes on; {lifted or 'somebody'} had paused it."
+
+
+def _names(pauses: list[dict[str, Any]]) -> str:
+    names = [str(pause.get("by") or "somebody") for pause in pauses]
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def result_of(summary: RunSummary, result: dict[str, object] | None) -> Result:

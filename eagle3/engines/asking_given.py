@@ -8,6 +8,7 @@ import asyncio
 import json
 import socket
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,8 +16,10 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 
+from eagle3.engines import listening
+from eagle3.engines.listening import Listener
 from eagle3.engines.server import ServerKind
-from eagle3.runner import handed
+from eagle3.runner import handed, proctable, vllm
 from eagle3.runner.handed import Handed, NotItsFile
 from eagle3.stages.context import StageContext, StageError
 
@@ -55,16 +58,21 @@ def ask(ctx: StageContext, name: ServerKind, url: str, http: httpx.Client) -> Ab
     version = _version(http)
     who = f"The vLLM at {url} (version {version or 'unknown'})"
     root = _offers(ctx, who, models)
-    process = process_of(url)
-    its = _handed(process, who)
+    found = process_of(url)
+    if found.rivals:
+        pids = ", ".join(map(str, found.rivals))
+        raise StageError(f"{who} is more than one: the processes {pids} share its port and its requests; end all but one.")
+    its = _handed(found.process, who)
     if name == "extract":
-        its = _extracts(ctx, who, http, process, its)
+        its = _extracts(ctx, who, http, found, its)
     else:
         _answers(ctx, who, http, its)
     told = f"the vLLM at {url}, version {version or 'unknown'}"
+    if found.process is not None:
+        told += f", pid {found.process.pid}{_because(found.assumed)}"
     if root and root != str(ctx.model_dir):
         told += f", serving {root} (the spec's target is {ctx.model_dir})"
-    return About(told, process.pid if process is not None else 0, its)
+    return About(told, found.process.pid if found.process is not None else 0, its)
 
 
 def _offers(ctx: StageContext, who: str, models: Any) -> str:
@@ -109,7 +117,7 @@ def _answers(ctx: StageContext, who: str, http: httpx.Client, its: Handed | None
         )
 
 
-def _extracts(ctx: StageContext, who: str, http: httpx.Client, process: psutil.Process | None, its: Handed | None) -> Handed:
+def _extracts(ctx: StageContext, who: str, http: httpx.Client, found: Listener, its: Handed | None) -> Handed:
     """States of the right shape, twice the same number of rows, of layers and in a folder that its command line names."""
     from eagle3.states.checking import StateError, check, parse
 
@@ -124,7 +132,7 @@ def _extracts(ctx: StageContext, who: str, http: httpx.Client, process: psutil.P
                 "leave server.extract_url empty, so that the run starts its own in extraction mode (an older vLLM has none)."
             )
         if its is None:
-            raise StageError(_unseen(who, process))
+            raise StageError(_unseen(who, found))
         content = _states(who, its, named)
         try:
             check(parse(content), ids, layers=len(target.captured_layers), hidden_size=target.hidden_size)
@@ -134,9 +142,9 @@ def _extracts(ctx: StageContext, who: str, http: httpx.Client, process: psutil.P
                 "--no-enable-prefix-caching."
             ) from error
     assert its is not None, "each of the two looks has refused one without"
-    layers = layer_ids(process.cmdline()) if process is not None else None
+    layers = layer_ids(proctable.command_line(found.process.pid)) if found.process is not None else None
     if layers is None:
-        raise StageError(_unseen(who, None))
+        raise StageError(_unseen(who, found, layers=True))
     if layers != target.captured_layers:
         raise StageError(
             f"{who} extracts the layers {layers} and the run needs {target.captured_layers}; start it with these, or leave "
@@ -166,10 +174,12 @@ def _states(who: str, its: Handed, named: Any) -> bytes:
         ) from error
 
 
-def _unseen(who: str, process: psutil.Process | None) -> str:
-    if process is None:
+def _unseen(who: str, found: Listener, *, layers: bool = False) -> str:
+    """Why its states cannot be taken. ``layers``: its command line can be seen and names none."""
+    if found.process is None or layers:
+        why = "its command line names none" if layers else f"its process is not visible here{_because(found.assumed)}"
         return (
-            f"{who} extracts, but of which layers cannot be seen, nor into which folder: its process is not visible here, and a "
+            f"{who} extracts, but of which layers cannot be seen, nor into which folder: {why}, and a "
             "draft of other layers is broken; leave server.extract_url empty, so that the run starts its own."
         )
     return (
@@ -178,22 +188,32 @@ def _unseen(who: str, process: psutil.Process | None) -> str:
     )
 
 
+def _because(why: str) -> str:
+    return f" ({why})" if why else ""
+
+
 def _handed(process: psutil.Process | None, who: str) -> Handed | None:
     remedy = "look at that server, or leave server.extract_url empty, so that the run starts its own"
     return handed.of_process(process.pid, who, remedy=remedy) if process is not None else None
 
 
-def process_of(url: str) -> psutil.Process | None:
-    """The vLLM process of this machine that was told to listen on the port of ``url``; None where none is seen."""
+def process_of(url: str) -> Listener:
+    """The vLLM process of this machine that listens at ``url``: told that port, and found with its socket where that can be
+    seen."""
     address = urlsplit(url)
-    if address.hostname not in ("localhost", "127.0.0.1", "::1", socket.gethostname()):
-        return None
+    if not listening.is_here(address.hostname, [socket.gethostname()]):
+        return Listener(None)
     port = address.port or (443 if address.scheme == "https" else 80)
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if ("vllm" in " ".join(words)) and _option(words, "--port") in ({str(port)} | ({None} if port == 8000 else set())):
-            return process
-    return None
+    told = [one for one in psutil.process_iter(["cmdline"]) if _told_port(one.info["cmdline"] or []) == port]
+    return listening.listener(port, told, loopback=address.hostname != socket.gethostname())
+
+
+def _told_port(words: list[str]) -> int | None:
+    """The port that a command line tells a vLLM to listen on; None for one that tells none, or no vLLM."""
+    port = _option(words, "--port")
+    if port is None and vllm.is_server(words):
+        return vllm.DEFAULT_PORT
+    return int(port) if port and port.isdigit() and "vllm" in " ".join(words) else None
 
 
 def layer_ids(command: list[str]) -> list[int] | None:
@@ -215,7 +235,7 @@ def _within(value: Any) -> Any:
 
 
 def _option(words: list[str], name: str) -> str | None:
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
         if word == name:
             return following
         if word.startswith(f"{name}="):

@@ -59,7 +59,7 @@ def extraction_server(ctx: StageContext, raw: Path) -> Server:
 def measured_server(ctx: StageContext) -> Server:
     """A vLLM without a draft for the stage evaluate. Never transformers: it does not speculate, so its speed is no measure."""
     if ctx.spec.server.url:
-        return GivenServer(ctx, "plain", ctx.spec.server.url, concurrency=ctx.spec.evaluate.concurrency)
+        return GivenServer(ctx, "plain", ctx.spec.server.url, concurrency=ctx.spec.evaluate.concurrency, stage="evaluate")
     return VllmServer(ctx, "plain", stage="evaluate")
 
 

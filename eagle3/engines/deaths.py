@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from eagle3.engines.server import ServerKind
 from eagle3.runner import control
 from eagle3.runner.events import guard_record
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
 
+_WITHIN_S = 3600.0
+"""Deaths longer ago are not counted: a server that dies once in a day is not one that cannot run."""
+
 
 class Deaths:
     """Tells of the deaths of the server ``name``, which works for ``stage``."""
 
-    def __init__(self, ctx: StageContext, name: ServerKind, stage: str) -> None:
-        self._ctx, self._name, self._stage = ctx, name, stage
+    def __init__(self, ctx: StageContext, name: ServerKind, stage: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ctx, self._name, self._stage, self._clock = ctx, name, stage, clock
+        self._at: list[float] = []
+
+    def one_more(self) -> int:
+        """Count a death; how many there were within an hour."""
+        now = self._clock()
+        self._at = [*(at for at in self._at if now - at < _WITHIN_S), now]
+        return len(self._at)
+
+    @property
+    def any(self) -> bool:
+        """Whether it has died."""
+        return bool(self._at)
 
     def tell(self, found: str, action: str, deaths: int, allowed: int, detail: str = "", *, pause_s: float = 0.0) -> bool:
         """Of a death after which the server is to be had again. ``deaths`` of the ``allowed`` within an hour; true where the run
@@ -23,7 +41,7 @@ class Deaths:
             action = f"The run is held until `eagle3 resume` lets it go on. {action}"
         self._event(found, action, deaths, allowed, response, detail, pause_s)
         if response == "pause":
-            control.hold(self._ctx.run_dir, self._ctx.journal.attempt, "the guard server")
+            control.hold(self._ctx.run_dir, self._ctx.journal.attempt, "server")
         return response == "pause"
 
     def stop(self, found: str, deaths: int, allowed: int, detail: str = "") -> StageError:

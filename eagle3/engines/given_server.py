@@ -26,12 +26,13 @@ class GivenServer:
     """Context manager: on entry the server at ``url`` has been asked whether it can serve as ``name``; on exit it runs on.
 
     When it stops answering, the stage waits for it as long as a server may load, for whoever owns it may start it again.
-    ``concurrency``: the most requests that the run would keep in flight. Attributes: see ``engines.server.Server``.
+    ``concurrency``: the most requests that the run would keep in flight. ``stage`` is whose progress says that it is waited for;
+    by default it follows from ``name``. Attributes: see ``engines.server.Server``.
 
     Raises StageError on entry when it does not answer, offers another model, is too old or is of the other kind.
     """
 
-    def __init__(self, ctx: StageContext, name: ServerKind, url: str, *, concurrency: int) -> None:
+    def __init__(self, ctx: StageContext, name: ServerKind, url: str, *, concurrency: int, stage: str | None = None) -> None:
         self.ctx = ctx
         self.name = name
         self.model = ctx.spec.target.served_name
@@ -45,10 +46,13 @@ class GivenServer:
         self._courtesy = Courtesy(concurrency, ctx.spec.server.latency_factor)
         self._buckets: Buckets = {}
         self._said: list[str] = []
-        self._waits = 0
-        self._died = Deaths(ctx, name, STAGE_OF[name])
+        self._stage = stage or STAGE_OF[name]
+        self._died = Deaths(ctx, name, self._stage)
 
     def __enter__(self) -> Self:
+        # A cold model may take as long for its first answer as for any.
+        answer_s = self.ctx.spec.regenerate.request_timeout_s
+        self.ctx.journal.progress(self._stage, 0, None, "", quiet_s=3 * answer_s, reason=f"asking the vLLM at {self.base_url}")
         with self.client() as http:
             about = asking_given.ask(self.ctx, self.name, self.base_url, http)
             self._buckets = self._read_buckets(http)
@@ -57,6 +61,7 @@ class GivenServer:
         self.ctx.journal.event(
             "server", f"The {self.name} server is {about.words}; it is not the run's own and is never stopped."
         )
+        self.ctx.journal.restart_rate()
         self._begin_watch()
         return self
 
@@ -100,14 +105,15 @@ class GivenServer:
     def _wait(self, death: ServerDied) -> None:
         settings = self.ctx.spec.server
         self._end_watch()
-        self._waits += 1
-        found, waits = f"{death} It is not the run's own, so it is not started here", self._waits
+        found, waits = f"{death} It is not the run's own, so it is not started here", self._died.one_more()
         if waits > settings.restarts or self.ctx.spec.guards.server == "stop":
             raise self._died.stop(f"{found}: start it.", waits, settings.restarts) from death
         action = f"The run waits for it, {settings.start_timeout_s:.0f} s at most: start it meanwhile."
         if self._died.tell(f"{found}.", action, waits, settings.restarts):
             self._died.hold()
         deadline = time.monotonic() + settings.start_timeout_s
+        quiet_s = settings.start_timeout_s + 3 * self.ctx.spec.regenerate.request_timeout_s
+        self.ctx.journal.waits(self._stage, f"waiting for the vLLM at {self.base_url}, which others start", quiet_s)
         while True:
             self.ctx.check_stop()
             with self.client() as http:
@@ -120,6 +126,7 @@ class GivenServer:
                         raise self._died.stop(f"{found}: start it.", waits, settings.restarts) from death
             time.sleep(_POLL_S)
         self._buckets = {}
+        self.ctx.journal.restart_rate()
         self._begin_watch()
 
     def _begin_watch(self) -> None:

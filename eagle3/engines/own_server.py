@@ -31,9 +31,6 @@ from eagle3.runner.handed import Handed
 from eagle3.stages.context import StageContext, StageError
 
 _POLL_S = 0.1
-_DEATHS_WITHIN_S = 3600.0
-"""Deaths longer ago are not counted: a server that dies once in a day is not one that cannot run."""
-
 _LONGEST_PAUSE_S = 600.0
 _LATE_DEATH_S = 1.0
 """A connection breaks a moment before the process is seen to have ended."""
@@ -77,15 +74,13 @@ class OwnServer:
         self._pythonpath = pythonpath
         self.handed = Handed(states, self._who, remedy=f"its log is {self.log_path}") if states is not None else None
         self._stage = stage or STAGE_OF[name]
-        self._clock = clock
         self._record = ctx.path("servers", f"{name}.json")
         self._process: subprocess.Popen[bytes] | None = None
         self._http: httpx.Client | None = None
         self._claim: socket.socket | None = None
         self._sockets: tempfile.TemporaryDirectory[str] | None = None
         self._watch: Watch | None = None
-        self._deaths: list[float] = []
-        self._died = Deaths(ctx, name, self._stage)
+        self._died = Deaths(ctx, name, self._stage, clock=clock)
 
     # ------------------------------------------------------------------ what a subclass says
 
@@ -236,9 +231,7 @@ class OwnServer:
         """Start the server again after ``death``, with a pause that doubles. Raises StageError when it has died too often."""
         settings = self.ctx.spec.server
         while True:
-            now = self._clock()
-            self._deaths = [*(at for at in self._deaths if now - at < _DEATHS_WITHIN_S), now]
-            number = len(self._deaths)
+            number = self._died.one_more()
             if number > settings.restarts or self.ctx.spec.guards.server == "stop":
                 times = "once" if number == 1 else f"{number} times within an hour"
                 why = f"server.restarts is {settings.restarts}" if number > settings.restarts else "guards.server is stop"
@@ -262,7 +255,7 @@ class OwnServer:
 
     def _pause(self, pause_s: float) -> None:
         reason = f"{self._who} has died and is started again"
-        self.ctx.journal.progress(self._stage, 0, None, "", quiet_s=pause_s + 60.0, reason=reason)
+        self.ctx.journal.waits(self._stage, reason, pause_s + 60.0)
         began = time.monotonic()
         while time.monotonic() - began < pause_s:
             self.ctx.check_stop()
@@ -308,7 +301,10 @@ class OwnServer:
     def _wait_until_ready(self, began: float) -> None:
         limit_s = self.ctx.spec.server.start_timeout_s
         reason = f"the {self.name} {self.what} server loads {self.ctx.spec.target.name}"
-        self.ctx.journal.progress(self._stage, 0, None, "", quiet_s=limit_s, reason=reason)
+        if self._died.any:
+            self.ctx.journal.waits(self._stage, reason, limit_s)
+        else:
+            self.ctx.journal.progress(self._stage, 0, None, "", quiet_s=limit_s, reason=reason)
         while not self._ready():
             assert self._process is not None
             if self._process.poll() is not None:

@@ -38,12 +38,13 @@ Buckets = dict[float, float]
 
 
 def parse_buckets(text: str, name: str) -> Buckets:
-    """The buckets of a histogram, summed over engines; empty where the server has none of that name."""
+    """The buckets of a histogram, summed over engines; empty where the server has none of that name. Raises ValueError for what
+    is none of Prometheus' format."""
     found: Buckets = {}
     for family in text_string_to_metric_families(text):
         if family.name == name and family.type == "histogram":
             for sample in family.samples:
-                if sample.name == f"{name}_bucket":
+                if sample.name == f"{name}_bucket" and "le" in sample.labels:
                     bound = float(sample.labels["le"])
                     found[bound] = found.get(bound, 0.0) + sample.value
     return found

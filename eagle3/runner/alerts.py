@@ -33,7 +33,8 @@ FINAL_RETRY_S = 2.0
 LONGEST_FINAL_WAIT_S = 120.0
 _CHILD_SLACK_S = 5.0
 """More than a delivery may take to end what its command left behind."""
-_TEXT_LENGTH, _DETAIL_LENGTH = 1000, 1500
+_TEXT_BYTES, _DETAIL_BYTES = 1000, 1500
+"""In UTF-8: with the rest of the alert they must fit into one line of the ledger."""
 
 
 class Alerter:
@@ -74,10 +75,10 @@ class Alerter:
             "level": level,
             "t": self._clock(),
             **self._facts,
-            "text": redact(text, self._secrets)[:_TEXT_LENGTH],
+            "text": redact(text, self._secrets).encode("utf-8", "replace")[:_TEXT_BYTES].decode("utf-8", "ignore"),
         }
         if detail:
-            alert["detail"] = redact(detail, self._secrets)[-_DETAIL_LENGTH:]
+            alert["detail"] = redact(detail, self._secrets).encode("utf-8", "replace")[-_DETAIL_BYTES:].decode("utf-8", "ignore")
         if kind in self._held:
             held, more = self._held[kind]
             self._held[kind] = (held, more + 1)

@@ -14,6 +14,37 @@ the brink does not raise one alert after the other."""
 _READ_BYTES = 1 << 18
 
 
+QUIET_HEARTBEATS = 30
+"""For so long nothing must move before an excursion is over: five minutes at the usual ten seconds."""
+
+
+class Excursion:
+    """Says once that something has left its place, however often it moves before it keeps still again. Two time daemons that
+    fight move the clock at every look, and one that is late is late again: that is one thing to tell. It is over when nothing
+    has moved for ``quiet_s`` seconds."""
+
+    def __init__(self, quiet_s: float) -> None:
+        self._quiet_s = quiet_s
+        self._moved_at = 0.0
+        self.moves = 0
+        """How often it has moved since it was told; 0 while nothing is out of its place."""
+
+    @property
+    def on(self) -> bool:
+        """Whether it was told and has not been over since."""
+        return self.moves > 0
+
+    def look(self, moved: bool, now_s: float) -> Optional[bool]:
+        """True where an excursion begins, False where one is over, None where neither does. ``now_s``: of a steady clock."""
+        if moved:
+            self.moves, self._moved_at = self.moves + 1, now_s
+            return True if self.moves == 1 else None
+        if not self.on or now_s - self._moved_at < self._quiet_s:
+            return None
+        self.moves = 0
+        return False
+
+
 class LowDisk:
     """Says when free space falls near the floor, and when it is well again. ``floor_bytes`` 0 says nothing."""
 

@@ -4,20 +4,15 @@ another's. The verb ``notes``.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Dict
 
 from eagle3.runner import merge, rundir
 from eagle3.runner.errors import VerbError, from_os_error
+from eagle3.runner.folder_lock import locked
 
 NAME = "NOTES.md"
 LIMIT_BYTES = 1 << 20
-LOCK_WAIT_S = 10.0
-LOCK_STALE_S = 30.0
-"""A lock older than this belongs to a writer that died: a write takes milliseconds."""
 
 
 def notes(folder: Path, op: str, args: Dict[str, Any]) -> Dict[str, Any]:
@@ -38,7 +33,7 @@ def write(folder: Path, base: str, text: str) -> Dict[str, Any]:
         raise VerbError(
             "usage", f"The notes are longer than {LIMIT_BYTES >> 20} MiB and were not saved.", "Move a part to another file."
         )
-    with locked(folder):
+    with locked(folder, NAME):
         now = _read(folder)["text"]
         lines, conflicts = merge.merge(_lines(base), _lines(now), _lines(text))
         made = "".join(line + "\n" for line in lines)
@@ -68,7 +63,7 @@ def append_once(folder: Path, line: str) -> Dict[str, Any]:
 
 def append(folder: Path, text: str) -> None:
     """Add ``text`` at the end, beginning on a line of its own. Raises VerbError, OSError."""
-    with locked(folder):
+    with locked(folder, NAME):
         path = folder / NAME
         before = path.read_bytes() if path.exists() else b""
         gap = b"" if not before or before.endswith(b"\n") else b"\n"
@@ -90,36 +85,3 @@ def _read(folder: Path) -> Dict[str, Any]:
         return {"text": "", "t": None}
     except OSError as error:
         raise from_os_error(error, f"reading {path}") from error
-
-
-@contextlib.contextmanager
-def locked(folder: Path, clock: Callable[[], float] = time.time, pause: Callable[[float], None] = time.sleep) -> Iterator[None]:
-    """Hold the notes of ``folder`` for one write. The lock is a folder, which works on network disks too; one that a dead
-    writer left is taken over by whoever renames it away first. Raises VerbError("busy") after `LOCK_WAIT_S`."""
-    lock = folder / f".{NAME}.lock"
-    deadline = clock() + LOCK_WAIT_S
-    while True:
-        try:
-            if rundir.claim(lock):
-                break
-            age_s = clock() - lock.stat().st_mtime
-        except FileNotFoundError as error:
-            if not folder.is_dir():
-                raise from_os_error(error, f"writing {folder / NAME}") from error
-            continue  # let go of between the two questions
-        except OSError as error:
-            raise from_os_error(error, f"writing {folder / NAME}") from error
-        if age_s > LOCK_STALE_S:
-            aside = folder / f".{NAME}.stale-{os.urandom(6).hex()}"
-            with contextlib.suppress(OSError):  # another one took it over first
-                lock.rename(aside)
-                aside.rmdir()
-        elif clock() > deadline:
-            raise VerbError("busy", f"{folder / NAME} is being written by somebody else.", "Save again in a moment.")
-        else:
-            pause(0.02)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # taken over as stale: the new holder's to remove
-            lock.rmdir()

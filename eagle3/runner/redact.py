@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Callable, Dict, Iterable, List, Mapping, Match, Pattern, Tuple, Union
 
+from eagle3.runner import tokens
+
 HIDDEN = "[hidden]"
 
 _SECRET_NAME = re.compile(
@@ -40,12 +42,10 @@ _NAMES = r"token|secret|password|passwd|passphrase|api[_-]?key|access[_-]?key|se
 _PEM = "(-----{} [A-Z ]{{0,40}}PRIVATE KEY-----)"
 _VALUE = r"[^\s\"',;&\\]+"
 # Each rule is tried only where one of its needles stands in the lower-cased text: most text has none.
-_RULES: Tuple[_Rule, ...] = (
-    (
-        ("private key-----",),
-        re.compile(_PEM.format("BEGIN") + r"(?!\[hidden\]).*?(?=" + _PEM.format("END") + r"|\Z)", re.DOTALL),
-        r"\1" + HIDDEN,
-    ),
+_BY_BEGINNING: Tuple[_Rule, ...] = (
+    # First, for a token of another make may carry one, and would be hidden up to its first dot.
+    (("eyj",), tokens.JWT, HIDDEN),
+    # Shorter than real tokens too: text may be cut anywhere, and a word too much that is hidden does no harm.
     (("hf_",), re.compile(r"\bhf_[A-Za-z0-9]{8,}"), "hf_" + HIDDEN),
     (("sk-",), re.compile(r"\bsk-[A-Za-z0-9_-]{12,}"), "sk-" + HIDDEN),
     (
@@ -54,7 +54,18 @@ _RULES: Tuple[_Rule, ...] = (
         r"\1" + HIDDEN,
     ),
     (("akia", "asia"), re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b"), r"\1" + HIDDEN),
-    (("eyj",), re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"), HIDDEN),
+    (
+        tokens.NEEDLES,
+        tokens.TOKEN,
+        HIDDEN,
+    ),
+)
+_PRIVATE_KEY: _Rule = (
+    ("private key-----",),
+    re.compile(_PEM.format("BEGIN") + r"(?!\[hidden\]).*?(?=" + _PEM.format("END") + r"|\Z)", re.DOTALL),
+    r"\1" + HIDDEN,
+)
+_BY_PLACE: Tuple[_Rule, ...] = (
     (("bearer",), re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]{8,}"), r"\1" + HIDDEN),
     (
         ("authorization",),
@@ -91,8 +102,12 @@ def redact(text: str, values: Iterable[str] = ()) -> str:
     """
     for value in sorted((v for v in values if len(v) >= _SHORTEST_VALUE), key=len, reverse=True):
         text = text.replace(value, HIDDEN)
+    return _apply((_PRIVATE_KEY, *_BY_BEGINNING, *_BY_PLACE), text)
+
+
+def _apply(rules: Iterable[_Rule], text: str) -> str:
     low = text.lower()
-    for needles, pattern, shown in _RULES:
+    for needles, pattern, shown in rules:
         if any(needle in low for needle in needles):
             text = pattern.sub(shown, text)
     return text
@@ -105,7 +120,8 @@ def is_secret_name(name: str) -> bool:
 
 def without_secrets(variables: Mapping[str, str]) -> Dict[str, str]:
     """An environment for a process that was given no secret: without what ``EAGLE3_SECRETS`` names, and without what looks like
-    a secret by its name or is a token by its value. What is a switch by its value, an address with credentials (a proxy's: it is
+    a secret by its name or is a token by its value: of a token's length and alphabet (``eagle3.runner.tokens``), for a data set
+    may well be called ``hf_internal-testing/x``. What is a switch by its value, an address with credentials (a proxy's: it is
     how the network is found) and a path stay."""
     named = {NAMES_VARIABLE, *variables.get(NAMES_VARIABLE, "").split(",")}
     return {name: value for name, value in variables.items() if name not in named and not _looks_secret(name, value)}
@@ -116,7 +132,7 @@ def _looks_secret(name: str, value: str) -> bool:
         return False
     by_name = is_secret_name(name) or _KEPT_BACK.search(name) is not None
     words = "" if by_name else _PLACES.sub("", value)
-    return by_name or redact(words) != words
+    return by_name or tokens.TOKEN.search(words) is not None or _apply((_PRIVATE_KEY, *_BY_PLACE), words) != words
 
 
 def secret_values(variables: Mapping[str, str]) -> Tuple[str, ...]:

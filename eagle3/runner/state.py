@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from eagle3.runner import derive, identity
+from eagle3.runner import derive, holds, identity
 from eagle3.runner.derive import LIVE
 from eagle3.runner.rundir import read_object
 from eagle3.runner.services import turns
@@ -75,7 +75,7 @@ def facts(run_dir: Path, now: float) -> Tuple[int, derive.Facts]:
         started=started,
         starting=starting,
         stop=stop_request(run_dir, attempt),
-        pause=control_request(run_dir, attempt).get("pause") or {},
+        pause=holds.written(holds.of(control_request(run_dir, attempt))) or {},
         progress=progress if progress.get("attempt") == attempt else {},
         row_t=row_t,
         gap_s=gap_s,
@@ -114,6 +114,7 @@ def summary(run_dir: Path, now: float) -> Dict[str, Any]:
     attempt, known = facts(run_dir, now)
     state, text = derive.state(known)
     started, ended = known.started, known.ended
+    paused = [] if ended else holds.of({"pause": known.pause})
     progress = read_object(run_dir / "progress.json")
     return {
         "run_id": run_dir.name,
@@ -130,8 +131,9 @@ def summary(run_dir: Path, now: float) -> Dict[str, Any]:
         "exit_signal": ended.get("signal"),
         "stop_mode": known.stop.get("mode"),
         "stop_by": known.stop.get("by"),
-        "paused_by": known.pause.get("by") if not ended else None,
-        "paused_at": known.pause.get("t") if not ended else None,
+        "paused_by": paused[0]["by"] if paused else None,
+        "paused_at": paused[0]["t"] if paused else None,
+        "paused": paused,
         "last_row_age_s": max(0.0, now - known.row_t) if known.row_t is not None else None,
         "progress": progress or None,
         "stages": _stages(run_dir),

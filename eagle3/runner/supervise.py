@@ -50,7 +50,7 @@ class Supervisor:
         if lock is None or (self.folder / "started.json").exists() or (self.folder / "exit.json").exists():
             started()
             return 1
-        watch = Watch(self.run_dir, self.attempt, self.launch, self.secrets, self.heartbeat, self._event)
+        watch = Watch(self.run_dir, self.attempt, self.launch, self.secrets, self.heartbeat, self._event, self._stop_now)
         record: Optional[Dict[str, Any]] = None
         self._catch_signals()
         detach.become_subreaper()
@@ -159,6 +159,10 @@ class Supervisor:
 
     def _kill_grace_s(self) -> float:
         return min(KILL_GRACE_S, self._grace_s())
+
+    def _stop_now(self, by: str) -> None:
+        if self.stop.get("mode") != "now":
+            self.stop = {"mode": "now", "by": by}
 
     def _read_stop(self) -> None:
         request = state.stop_request(self.run_dir, self.attempt)

@@ -247,7 +247,8 @@ def _collect(args: Args) -> Dict[str, Any]:
 
 
 def _control(args: Args) -> Dict[str, Any]:
-    return controlling.control(_existing(args), str(args.get("action") or ""), str(args.get("actor") or ""))
+    actor, lift = str(args.get("actor") or ""), args.get("lift")
+    return controlling.control(_existing(args), str(args.get("action") or ""), actor, lift)
 
 
 def _prune(args: Args) -> Dict[str, Any]:

@@ -16,7 +16,8 @@ from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple
 from eagle3.runner import control, derive, events, hooks, identity, ranks, redact, rundir, stack_dump, state
 from eagle3.runner.alert_ledger import Ledger
 from eagle3.runner.alerts import LONGEST_FINAL_WAIT_S, Alerter
-from eagle3.runner.conditions import LOW_FACTOR, EventTail, LowDisk, is_guard, log_tail
+from eagle3.runner.clock_jumps import ClockJumps, clocks
+from eagle3.runner.conditions import LOW_FACTOR, QUIET_HEARTBEATS, EventTail, Excursion, LowDisk, is_guard, log_tail
 from eagle3.runner.errors import complain
 from eagle3.runner.gpu_faults import Fault, Faults, xid_fault
 from eagle3.runner.heartbeat import Heartbeat
@@ -34,10 +35,18 @@ CLOCK_JUMP_S = 60.0
 
 
 class Watch:
-    """Watches one attempt. ``secrets`` are those of the launch; ``event`` writes an event of the supervisor."""
+    """Watches one attempt. ``secrets`` are those of the launch; ``event`` writes an event of the supervisor; ``stop_now`` ends
+    the attempt, given in whose name."""
 
     def __init__(
-        self, run_dir: Path, attempt: int, launch: Dict[str, Any], secrets: Dict[str, str], heartbeat: Heartbeat, event: Event
+        self,
+        run_dir: Path,
+        attempt: int,
+        launch: Dict[str, Any],
+        secrets: Dict[str, str],
+        heartbeat: Heartbeat,
+        event: Event,
+        stop_now: Callable[[str], None],
     ) -> None:
         self._run_dir, self._attempt, self._heartbeat, self._event = run_dir, attempt, heartbeat, event
         self._secrets = secrets
@@ -57,7 +66,11 @@ class Watch:
         self._stall_s = float((launch.get("stall") or {}).get("after_s") or derive.QUIET_AT_LEAST_S)
         self._clock_response = str((launch.get("clock") or {}).get("response") or "warn")
         self._clock_jump_s = float((launch.get("clock") or {}).get("jump_s") or CLOCK_JUMP_S)
-        self._clocks = _clocks()
+        self._quiet_s = QUIET_HEARTBEATS * self._every_s
+        self._clock = ClockJumps(self._clock_jump_s, clocks(), self._quiet_s)
+        self._lost = Excursion(self._quiet_s)
+        self._stop_now = stop_now
+        self._pause_due = False
         self._jumps = 0
         self._looked_at = time.time()
         self._silence_counts_from = 0.0
@@ -73,7 +86,7 @@ class Watch:
 
     def begin(self) -> None:
         """The worker has started. What the supervisor of the attempt before could not tell any more is told now."""
-        self._looked_at, self._clocks = time.time(), _clocks()
+        self._looked_at, self._clock = time.time(), ClockJumps(self._clock_jump_s, clocks(), self._quiet_s)
         if self._attempt > 1:
             args = (self._run_dir, self._attempt - 1, self._secrets)
             self._settling = threading.Thread(target=settle, args=args, daemon=True)
@@ -179,7 +192,11 @@ class Watch:
 
     def _stop(self, by: str) -> None:
         order = {"v": 1, "attempt": self._attempt, "mode": "now", "by": by, "t": time.time()}
-        rundir.write_json(self._run_dir / "stop.json", order)
+        try:
+            rundir.write_json(self._run_dir / "stop.json", order)
+        except OSError as error:  # a full disk must not keep alive what a guard ends
+            complain(f"stop.json could not be written: {error}")
+            self._stop_now(by)
 
     def _guard(
         self, name: str, text: str, value: float, threshold: float, counts: Mapping[str, float], response: str, action: str
@@ -189,20 +206,31 @@ class Watch:
 
     def _look_at_clock(self) -> None:
         """Whether the clock has left the steady one since the last look: it was set."""
-        (wall, steady), self._clocks = self._clocks, _clocks()
-        jump_s = (self._clocks[0] - wall) - (self._clocks[1] - steady)
-        if abs(jump_s) <= self._clock_jump_s or self._clock_response == "off":
+        self._pause_for_the_clock()
+        found, clock = self._clock.look(clocks()), self._clock
+        if found is None or self._clock_response == "off":
+            return
+        if not found:
+            times = "once" if clock.moves == 1 else f"{clock.moves} times"
+            text = f"the clock keeps still again: it jumped {times}, by {clock.net_s:+.0f} s in all; the next jump is told anew"
+            self._event("clock_still", text, "info")
             return
         action = "Times, rates and ages around it are wrong, the work is not: look at the machine's time service."
-        text = f"the clock of this machine jumped by {jump_s:+.0f} s. {action}"
-        counts = {"seconds": round(self._clocks[1] - steady, 3)}
-        self._guard("clock", text, jump_s, self._clock_jump_s, counts, self._clock_response, action)
+        text = f"the clock of this machine jumped by {clock.jump_s:+.0f} s. {action}"
+        counts = {"seconds": round(clock.between_s, 3)}
+        self._guard("clock", text, clock.jump_s, self._clock_jump_s, counts, self._clock_response, action)
         self._jumps += 1
         self._tell(f"clock-{self._attempt}-{self._jumps}", "guard", text, "error" if self._clock_response == "stop" else "warn")
-        if self._clock_response == "pause":
-            control.hold(self._run_dir, self._attempt, "the guard clock")
+        self._pause_due = self._clock_response == "pause"
+        self._pause_for_the_clock()
         if self._clock_response == "stop" and not state.stop_request(self._run_dir, self._attempt):
             self._stop("the guard clock")
+
+    def _pause_for_the_clock(self) -> None:
+        """Asked for again at the next look where it cannot be written (a full disk)."""
+        if self._pause_due:
+            control.hold(self._run_dir, self._attempt, "clock")
+            self._pause_due = False
 
     def _look_for_stall(self) -> None:
         now, steady = time.time(), time.monotonic()
@@ -242,11 +270,13 @@ class Watch:
         sign: on a machine that is late at every look, or whose clock is set every minute, a stall is seen all the same."""
         lost_s = now - self._looked_at - self._every_s
         self._looked_at = now
+        begins = self._lost.look(lost_s > LOST_S, time.monotonic())
         if lost_s > LOST_S and self._excused != self._sign:
             self._excused = self._sign
             self._silence_counts_from = time.monotonic() + self._stall_s
             text = f"{lost_s:.0f} s are missing here: the clock was set, or the machine slept; the run's silence counts anew"
-            self._event("clock", text, "info")
+            if begins:
+                self._event("clock", text, "info")
         return time.monotonic() < self._silence_counts_from
 
     def _tell_stall(self, dump: "_Dump") -> None:
@@ -344,16 +374,6 @@ def _alerter(run_dir: Path, attempt: int, launch: Dict[str, Any], secrets: Dict[
 
 def _event_writer(run_dir: Path, attempt: int) -> Event:
     return lambda kind, text, level: events.append(run_dir, attempt, kind, text, level=level, actor="runner")
-
-
-def _clocks() -> Tuple[float, float]:
-    """The clock, which can be set, and at the same moment one that cannot, in seconds. That one goes on while the machine sleeps:
-    whose clock is right when it wakes has had no jump."""
-    wall = time.time()
-    try:
-        return wall, time.clock_gettime(time.CLOCK_BOOTTIME)
-    except OSError:  # a kernel without it; then a sleep is told as a jump
-        return wall, time.monotonic()
 
 
 def _lock(folder: Path) -> Optional[int]:

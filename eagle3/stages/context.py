@@ -11,7 +11,7 @@ from typing import Any
 from eagle3.core.spec import RunSpec
 from eagle3.core.wording import bytes_label
 from eagle3.journal import Journal
-from eagle3.runner import events, rundir
+from eagle3.runner import events, holds, rundir
 
 
 class StageError(RuntimeError):
@@ -51,10 +51,14 @@ class StageContext:
         return path
 
     def order(self, what: str) -> dict[str, Any]:
-        """What the operator asks of this attempt by ``control.json`` ("pause", "checkpoint"): by whom and when; else empty."""
+        """What is asked of this attempt by ``control.json`` ("pause", "checkpoint"): by whom first and when; else empty."""
         found = rundir.read_object(self.run_dir / "control.json")
         asked = found.get(what) if found.get("attempt") == self.journal.attempt else None
         return asked if isinstance(asked, dict) else {}
+
+    def holds(self) -> list[holds.Hold]:
+        """Everybody who holds this attempt, people and guards, the first first."""
+        return holds.of({"pause": self.order("pause")})
 
     def check_stop(self) -> None:
         """Raise Stopped where the operator asked for it. Call it where everything done so far is on disk."""

@@ -33,7 +33,7 @@ def told(ctx: StageContext) -> Iterator[None]:
 def act(ctx: StageContext, findings: Iterable[Finding], save: Callable[[], None] = lambda: None) -> bool:
     """Tell each finding, and pause or stop where one asks for it; true where the run was paused. ``save`` puts on disk what
     would be lost. Raises StageError for a stop, after all were told."""
-    worst = ""
+    pausing: list[str] = []
     told: dict[str, str] = {}
     for finding in findings:
         ctx.journal.event(
@@ -44,14 +44,15 @@ def act(ctx: StageContext, findings: Iterable[Finding], save: Callable[[], None]
         )
         told.setdefault(finding.response, finding.text)
         if finding.response == "pause":
-            worst = f"the guard {finding.kind}"
+            pausing.append(finding.kind)
     if "stop" in told:
         save()
         raise StageError(told["stop"])
-    if worst:
+    if pausing:
         save()
-        control.hold(ctx.run_dir, ctx.journal.attempt, worst)
-    return bool(worst)
+    for guard in pausing:
+        control.hold(ctx.run_dir, ctx.journal.attempt, guard)
+    return bool(pausing)
 
 
 def _record(finding: Finding) -> dict[str, Any]:

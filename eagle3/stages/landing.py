@@ -97,9 +97,13 @@ class Landing:
         """
         settings = self._ctx.spec.extract
         self.hold.total = len(samples) + len(self.done)
+        self._unreachable_since = None
         self.hold.done = len(self.done)
         # A cold model may take as long for its first sample as any sample may take.
-        self.hold.tell(settings.request_timeout_s, "the first samples are on their way")
+        self._ctx.journal.progress(
+            "extract", self.hold.done, self.hold.total, "samples",
+            quiet_s=settings.request_timeout_s, reason="the first samples are on their way",
+        )  # fmt: skip
         with beside(settings.concurrency) as self._threads:
             await self._all(samples, among)
         self._conclude()
@@ -166,7 +170,6 @@ class Landing:
                     raise
                 reason, fatal = f"its states could not be written ({error.strerror})", False
             else:
-                self._unreachable_since = None
                 return row
             if self.room.short(size):
                 # A server without room leaves no file and no word of it.
@@ -199,6 +202,7 @@ class Landing:
             handed.remove(raw)
 
     def _seen(self, seconds: float, tokens: int) -> None:
+        self._unreachable_since = None  # a connection came about, whatever was answered
         change = self._own.take(seconds, tokens) if self._own is not None else None
         if change is not None and (change.after < change.before or change.after == self._ctx.spec.extract.concurrency):
             self._ctx.journal.event("backing-off", _words(change), level="warn" if change.after < change.before else "info")
@@ -262,7 +266,7 @@ class Landing:
         """Progress, and a metric row every few seconds."""
         finished, total = len(self.done) + len(self.quarantine.rows), self.hold.total
         self.hold.done = finished
-        self._ctx.journal.progress("extract", finished, total, "samples", force=force or finished == total)
+        self.hold.progress(force=force or finished == total)
         now = self._clock()
         if self.landed_tokens and (now - self._last >= _ROW_EVERY_S or finished == total):
             self._last = now

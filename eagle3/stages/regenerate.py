@@ -110,6 +110,11 @@ class Answers:
             rows = [{}]
         self._by_key: dict[str, Row] = {row["key"]: row for row in rows[1:] if "key" in row}
 
+    @property
+    def total(self) -> int:
+        """How many prompts there are."""
+        return len(self._prompts)
+
     def missing(self) -> list[Row]:
         return [prompt for prompt in self._prompts if _key(prompt) not in self._by_key]
 
@@ -146,7 +151,7 @@ async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], 
     the server answers rubbish."""
     settings = ctx.spec.regenerate
     ends = template.end_ids()
-    progress = _Progress(ctx, len(prompts))
+    progress = _Progress(ctx, answers.total - len(prompts), answers.total)
     rubbish = _Rubbish(ctx, server, answers)
     slots = Slots(settings.concurrency, server.limit)
     async with Completions(server.base_url, timeout_s=settings.request_timeout_s) as client:
@@ -281,29 +286,30 @@ def _settle(ctx: StageContext, failures: Sequence[Failure[Row]], answers: Answer
 
 
 class _Progress:
-    """Answers done and tokens a second, in progress.json and as metric rows."""
+    """Answers done and tokens a second, in progress.json and as metric rows. ``done``: those that are there already, of an
+    attempt or a server before."""
 
-    def __init__(self, ctx: StageContext, total: int) -> None:
+    def __init__(self, ctx: StageContext, done: int, total: int) -> None:
         self.tokens = 0
-        self._ctx, self._total, self._done = ctx, total, 0
+        self._ctx, self._total, self._done, self._before = ctx, total, done, done
         self._began = self._last = time.monotonic()
         self.hold = Hold(ctx, "regenerate", "answers")
-        self.hold.total = total
+        self.hold.done, self.hold.total = done, total
         # A cold model may take as long for its first answer as any answer may take.
-        quiet_s = ctx.spec.regenerate.request_timeout_s
-        ctx.journal.progress("regenerate", 0, total, "answers", quiet_s=quiet_s, reason="the first answers are on their way")
+        quiet_s, reason = ctx.spec.regenerate.request_timeout_s, "the first answers are on their way"
+        ctx.journal.progress("regenerate", done, total, "answers", quiet_s=quiet_s, reason=reason)
 
     def add(self, tokens: int) -> None:
         self.tokens += tokens
         self._done += 1
         self.hold.done = self._done
-        self._ctx.journal.progress("regenerate", self._done, self._total, "answers", force=self._done == self._total)
+        self.hold.progress(force=self._done == self._total)
         if time.monotonic() - self._last >= _ROW_EVERY_S:
             self.row()
 
     def row(self) -> None:
         self._last = time.monotonic()
-        if self._done:
+        if self._done > self._before:
             self._ctx.journal.metrics(
                 "regenerate", self._done, tok_s=self.tokens / max(self._last - self._began - self.hold.seconds, 1e-9)
             )

@@ -14,7 +14,6 @@ from eagle3.stages.context import StageContext
 if TYPE_CHECKING:
     from eagle3.stages.hold import Hold
 
-_TELL_EVERY_S = 10.0
 SLACK = 0.1
 """Of the floor: so much more must be free before a stage that waited goes on, or it would stop again at once."""
 
@@ -36,13 +35,13 @@ class DiskRoom:
         self._ctx, self._hold, self._clock = ctx, hold, clock
         self._free = free_bytes or (lambda: shutil.disk_usage(ctx.run_dir).free)
         self._since: float | None = None
-        self._told = 0.0
+        self._looked = self._waited_s = 0.0
         self._taken = 0
 
     def take(self, more_bytes: int) -> bool:
         """Reserve room for a file that is about to be written; false where there is none yet. ``give`` ends the reservation.
 
-        Raises StageError once it has waited for ``guards.disk_wait_s``.
+        Raises StageError once it has waited for ``guards.disk_wait_s``, without the time for which the run was paused.
         """
         floor = self._ctx.spec.disk_floor_bytes
         need = self._taken + more_bytes + (int(SLACK * floor) if self._since is not None else 0)
@@ -72,7 +71,8 @@ class DiskRoom:
         if not limit_s:
             raise ctx.disk_stop(f"{state[0].upper()}{state[1:]}.", free, need)
         if self._since is None:
-            self._since, self._told = now, now - _TELL_EVERY_S
+            self._since = self._looked = now
+            self._waited_s = 0.0
             goes_on = need + floor + int(SLACK * floor)
             action = (
                 f"It goes on by itself at {bytes_label(goes_on)} free and gives up after {duration_label(limit_s)} "
@@ -81,17 +81,18 @@ class DiskRoom:
             counts = {"needed_bytes": need, "goes_on_bytes": goes_on}
             record = guard_record("disk", free, floor, counts, "pause", action)
             ctx.journal.event("guard-disk", f"Paused: {state}. {action}", level="warn", guard=record)
-        if now - self._since > limit_s:
+        self._waited_s += 0.0 if self._hold.paused else now - self._looked
+        self._looked = now
+        if self._waited_s > limit_s and not self._hold.paused:
             raise ctx.disk_stop(f"There was no space for {duration_label(limit_s)} (guards.disk_wait_s): {state}.", free, need)
-        if now - self._told >= _TELL_EVERY_S:
-            self._told = now
-            reason = f"Paused for want of space: {bytes_label(free)} free of {bytes_label(need + floor)} needed."
-            self._hold.tell(6 * _TELL_EVERY_S, reason)
+        reason = f"Paused for want of space: {bytes_label(free)} free of {bytes_label(need + floor)} needed."
+        self._hold.because("space", reason)
 
     def _over(self, free: int) -> None:
         if self._since is None:
             return
         waited_s = self._clock() - self._since
         self._since = None
-        self._hold.held(waited_s)
-        self._ctx.journal.event("resumed", f"There is space again, {bytes_label(free)}; extract goes on after {waited_s:.0f} s.")
+        self._hold.over("space")
+        goes_on = self._hold.reason or f"Extract goes on after {waited_s:.0f} s."
+        self._ctx.journal.event("resumed", f"There is space again, {bytes_label(free)}. {goes_on}")

@@ -232,7 +232,7 @@ class _Client:
         self, prompts: Sequence[Prompt], concurrency: int, asked: Mapping[str, Any], on_done: OnDone | None
     ) -> list[dict[str, Any]]:
         """The responses in the order of the prompts. The first failure cancels the rest and is raised."""
-        timeout = httpx.Timeout(self._ctx.spec.regenerate.request_timeout_s, connect=10.0)
+        timeout = httpx.Timeout(None, connect=10.0)
         limits = httpx.Limits(max_connections=concurrency)
         bodies: dict[int, dict[str, Any]] = {}
         url = self._server.base_url
@@ -265,11 +265,12 @@ class _Client:
             **asked,
         }
         who, log = f"The {self._server.name} vLLM server", self._server.log_path
+        limit_s = self._ctx.spec.regenerate.request_timeout_s
         try:
-            response = await http.post("/v1/chat/completions", json=request)
-        except httpx.TimeoutException as error:
+            async with asyncio.timeout(limit_s):  # httpx's own limit is for each piece of an answer
+                response = await http.post("/v1/chat/completions", json=request)
+        except (httpx.TimeoutException, TimeoutError) as error:
             self._server.check_alive()
-            limit_s = self._ctx.spec.regenerate.request_timeout_s
             raise StageError(
                 f"{who} did not answer prompt {prompt.id} within {limit_s:.0f} s (regenerate.request_timeout_s), "
                 f"after {self._done} of {of} answers; see {log}, then resume the run."

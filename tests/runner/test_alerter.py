@@ -73,6 +73,15 @@ def test_telling_never_waits_and_a_queue_that_is_full_drops_and_says_so(tmp_path
     assert (tmp_path / "order").read_text().split() == ["first", "end-1", "f0", "f1", "f2"], "the end goes before what waits"
 
 
+def test_an_alert_in_whatever_script_is_written_down_so_that_it_outlives_its_supervisor(tmp_path: Path) -> None:
+    told = Told(tmp_path, ["/bin/true"])
+    told.alerter.tell("bar", "guard", "─" * 2000, detail="█" * 3000)
+    told.alerter.close()
+    assert told.statuses("due") == ["bar"]
+    (alert,) = [json.loads(line)["alert"] for line in (tmp_path / "alerts.jsonl").read_text().splitlines() if '"due"' in line]
+    assert set(alert["text"]) == {"─"} and set(alert["detail"]) == {"█"}, "cut between two letters"
+
+
 def test_a_ledger_that_cannot_be_written_costs_no_alert(tmp_path: Path) -> None:
     place = tmp_path / "told"
     told = Told(tmp_path / "no-such-folder", ["/bin/sh", "-c", f'echo "$EAGLE3_ALERT_ID" >> {place}'])

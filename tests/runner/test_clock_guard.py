@@ -12,10 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eagle3.runner import rundir
+from eagle3.runner.clock_jumps import ClockJumps
+from eagle3.runner.control import control
+from eagle3.runner.heartbeat import Heartbeat
 from eagle3.runner.launch import launch
-from tests.runner.support import shell, state_is, wait_end, wait_for
+from eagle3.runner.watch import Watch
+from tests.runner.support import shell, state_is, summary, wait_end, wait_for
 from tests.support.guards import of_guard, the_guard
 
 
@@ -49,17 +55,79 @@ def begun(workspace: Path, **clock: Any) -> Path:
     return run_dir
 
 
-def test_it_is_told_with_its_numbers_each_time_and_the_run_goes_on(workspace: Path, set_clock: Callable[..., None]) -> None:
+def test_it_is_told_with_its_numbers_and_anew_once_the_clock_has_kept_still_and_the_run_goes_on(
+    workspace: Path, set_clock: Callable[..., None]
+) -> None:
     run_dir = begun(workspace)
     set_clock(7200)
     wait_for(lambda: of_guard(rows(run_dir), "clock"))
     event = the_guard(rows(run_dir), "clock")
     assert event["actor"] == "supervisor" and event["guard"]["threshold"] == 60.0 and event["guard"]["response"] == "warn"
     assert abs(event["guard"]["value"] - 7200) < 60 and "jumped by +7" in event["text"]
+    wait_for(lambda: [row for row in rows(run_dir) if row["kind"] == "clock_still"])
     set_clock(0)
     wait_for(lambda: len(of_guard(rows(run_dir), "clock")) == 2)
     assert of_guard(rows(run_dir), "clock")[1]["guard"]["value"] < -7100, "set back is told too"
     assert of_guard(rows(run_dir), "stall") == [] and not (run_dir / "stop.json").exists()
+
+
+def test_time_daemons_that_fight_are_one_thing_to_tell_and_hold_the_run_once(
+    workspace: Path, set_clock: Callable[..., None]
+) -> None:
+    run_dir = begun(workspace, clock={"response": "pause", "jump_s": 60.0})
+
+    def beats() -> int:
+        return int(rundir.read_object(run_dir / "attempts/1/heartbeat.json").get("seq") or 0)
+
+    for turn in range(4):
+        set_clock(7200 * (1 - turn % 2))
+        before = beats()
+        wait_for(lambda: beats() > before)  # noqa: B023 - asked in this turn of the loop alone
+        if turn == 1:
+            assert [hold["guard"] for hold in wait_for(lambda: summary(run_dir)["paused"])] == ["clock"]
+            control(run_dir, "go-on")
+    assert len(of_guard(rows(run_dir), "clock")) == 1
+    assert len([row for row in rows(run_dir) if row["kind"] == "clock"]) <= 1, "and one word of the time that is missing"
+    assert summary(run_dir)["paused"] == [], "who let it go on knows of the fight"
+
+
+def test_a_pause_for_which_there_was_no_room_is_asked_for_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "attempts/1").mkdir(parents=True)
+    plan, walls = {"clock": {"response": "pause", "jump_s": 60.0}}, iter([0.0, 7200.0, 7200.0])
+    monkeypatch.setattr("eagle3.runner.watch.clocks", lambda: (next(walls), 0.0))
+    watch = Watch(tmp_path, 1, plan, {}, Heartbeat(tmp_path, 1), lambda *about, **more: None, print)
+    (tmp_path / "control.json").mkdir()  # what is asked for cannot be put there, as on a full disk
+    with pytest.raises(OSError, match=r"control\.json"):
+        watch._look_at_clock()
+    (tmp_path / "control.json").rmdir()
+    watch._look_at_clock()
+    assert rundir.read_object(tmp_path / "control.json")["pause"]["by"] == "the guard clock"
+
+
+STEPS = st.lists(st.sampled_from([0.0, 7200.0, -7200.0, 40.0, 20.0]), max_size=80)
+
+
+@given(STEPS)
+def test_whatever_a_clock_does_an_excursion_is_told_once_and_over_once(steps: list[float]) -> None:
+    clock, wall, steady, told = ClockJumps(60.0, (0.0, 0.0), 300.0), 0.0, 0.0, []
+    for step in [*steps, *[0.0] * 30]:
+        steady += 10.0
+        wall += 10.0 + step
+        found = clock.look((wall, steady))
+        assert clock.jump_s == pytest.approx(step)
+        if found is not None:
+            told.append(found)
+    assert told == [True, False] * (len(told) // 2), "each that begins ends, and no second begins before"
+    assert bool(told) == any(abs(step) > 60.0 for step in steps)
+
+
+def test_in_an_excursion_half_a_jump_still_counts_as_moving() -> None:
+    clock = ClockJumps(60.0, (0.0, 0.0), 300.0)
+    assert clock.look((110.0, 10.0)) is True
+    found = [clock.look((110.0 + 10.0 * n + 40.0 * (n >= 29), 10.0 + 10.0 * n)) for n in range(1, 60)]
+    assert found == [None] * 58 + [False] and clock.moves == 2 and clock.net_s == pytest.approx(140.0)
 
 
 def test_a_jump_below_the_specs_threshold_and_one_that_it_does_not_mind_are_no_event(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +58,58 @@ def test_asking_for_a_checkpoint_leaves_a_pause_as_it_is(running: Path) -> None:
     assert controlling.control(running, "checkpoint", "bob")["stage"] == "train"
     order = rundir.read_json(running / "control.json")
     assert (order["pause"]["by"], order["checkpoint"]["by"]) == ("ann", "bob")
+
+
+def test_a_guards_pause_leaves_the_persons_name_and_each_ends_by_itself(running: Path) -> None:
+    controlling.control(running, "pause", "ann")
+    controlling.hold(running, 1, "server")
+    controlling.hold(running, 1, "server")
+    ann, guard = summary(running)["paused"]
+    assert (ann["by"], guard["by"], guard["guard"]) == ("ann", "the guard server", "server")
+    assert summary(running)["paused_by"] == "ann" and summary(running)["paused_at"] == ann["t"]
+    answer = controlling.control(running, "go-on", "ann", [[ann["by"], ann["t"]]])
+    assert (answer["lifted"], answer["held"], answer["already"]) == ([ann], [guard], False)
+    assert summary(running)["paused"] == [guard] and summary(running)["paused_by"] == "the guard server"
+    again = controlling.control(running, "go-on", "ann", [[ann["by"], ann["t"]]])
+    assert (again["already"], again["held"]) == (True, [guard]), "asked again over a broken link, it ends no more than it meant"
+    assert controlling.control(running, "go-on", "ann")["lifted"] == [guard]
+    assert summary(running)["paused"] == []
+
+
+def test_a_person_may_pause_what_a_guard_holds_and_it_stays_paused_when_the_guards_hold_ends(running: Path) -> None:
+    controlling.hold(running, 1, "clock")
+    assert controlling.control(running, "pause", "bob")["already"] is False
+    guard, bob = summary(running)["paused"]
+    assert controlling.control(running, "go-on", "ann", [[guard["by"], guard["t"]]])["held"] == [bob]
+    assert summary(running)["paused_by"] == "bob"
+
+
+def test_a_pause_that_came_after_the_asker_had_looked_is_not_ended(running: Path) -> None:
+    controlling.hold(running, 1, "clock")
+    seen = [[hold["by"], hold["t"]] for hold in summary(running)["paused"]]
+    controlling.hold(running, 1, "server")
+    assert [hold["guard"] for hold in controlling.control(running, "go-on", "ann", seen)["held"]] == ["server"]
+
+
+@pytest.mark.parametrize("lift", ["ann", [7], [["ann"]], [["ann", "noon"]]])
+def test_what_names_no_pause_is_refused(running: Path, lift: Any) -> None:
+    controlling.control(running, "pause", "ann")
+    with pytest.raises(VerbError, match="names no pauses"):
+        controlling.control(running, "go-on", "ann", lift)
+    assert summary(running)["paused_by"] == "ann"
+
+
+def test_holds_that_come_at_the_same_moment_all_stand(running: Path) -> None:
+    guards = [f"guard-{number}" for number in range(12)]
+    with multiprocessing.get_context("fork").Pool(len(guards)) as pool:
+        pool.starmap(controlling.hold, [(running, 1, guard) for guard in guards], chunksize=1)
+    assert sorted(hold["guard"] for hold in summary(running)["paused"]) == sorted(guards)
+
+
+def test_a_guards_hold_waits_for_no_lock_that_a_dead_writer_left(running: Path) -> None:
+    (running / ".control.json.lock").mkdir()
+    controlling.hold(running, 1, "clock")
+    assert summary(running)["paused_by"] == "the guard clock"
 
 
 def test_a_pause_of_an_earlier_attempt_does_not_hold_the_next_one(running: Path) -> None:

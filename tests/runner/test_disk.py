@@ -102,6 +102,20 @@ end_everything(disk / "ws")
     assert found["ended"]["stopped"] and found["ended"]["signal"] == 15
 
 
+def test_a_guard_that_ends_a_silent_run_ends_it_on_a_full_disk_too(tmp_path: Path) -> None:
+    script = """
+plan = shell("exec sleep 600", heartbeat_s=0.1, stall={"response": "stop", "after_s": 0.5})
+run_dir = Path(launch(disk / "ws", "r", "", plan)["run_dir"])
+fill()
+ended = wait_end(run_dir)
+print(json.dumps({"ended": ended, "order": (run_dir / "stop.json").exists()}))
+end_everything(disk / "ws")
+"""
+    found = on_disk(tmp_path, "size=32m", script)
+    assert (found["ended"]["stopped"], found["ended"]["by"]) == (True, "the guard stall")
+    assert not found["order"], "there was no room for the order"
+
+
 def test_a_disk_with_less_than_a_launch_needs_is_said_to_be_full(tmp_path: Path) -> None:
     with pytest.raises(VerbError, match="is full"):
         preflight.check_disk(tmp_path, need_bytes=1 << 62)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eagle3.runner.redact import HIDDEN, address, command, environment, is_secret_name, redact, without_secrets
+from eagle3.runner.tokens import SHAPES as SHAPES_OF_TOKENS
 
 LETTERS = string.ascii_letters + string.digits
 AROUND = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="K"), max_size=60)
@@ -111,6 +113,8 @@ def test_names_of_secrets_are_known() -> None:
         ("VLLM_SINGLE_PASS", "0"), ("TOKENIZERS_PARALLELISM", "false"), ("MAX_TOKENS", "4096"), ("VLLM_MAX_TOKENS", "8"),
         ("NCCL_IB_PKEY", "3"), ("KEYBOARD_LAYOUT", "us"), ("PASSWORD_STORE_DIR", "/home/a/.pass"), ("OLDPWD", "/x"),
         ("LS_COLORS", "*.key=00;36:*.token=01;31"), ("https_proxy", "http://me:word@proxy:3128"), ("XDG_SESSION_ID", "3"),
+        ("DATASET", "hf_internal-testing/x"), ("DATASET", "hf_internal-testing/tiny-random-llama@refs/convert"),
+        ("CONDA_DEFAULT_ENV", "sk-learn-environment-2024"), ("IMAGE", "nvapi-proxy"),
         ("PIP_EXTRA_INDEX_URL", "https://u:word@h/simple https://i:word@j/simple"), ("AWS_WEB_IDENTITY_TOKEN_FILE", "/t"),
     ],
 )  # fmt: skip
@@ -122,7 +126,7 @@ def test_what_is_no_secret_is_inherited(name: str, value: str) -> None:
     ("name", "value"),
     [
         ("HF_TOKEN", "x"), ("VAULT_KEY", "/abc+def"), ("PGPASSWORD", "123456"), ("AWS_ACCESS_KEY_ID", "x"), ("GH_PAT", "x"),
-        ("MINE", "hf_abcdefgh12345678"), ("ARGS", "--x 1 --y=ghp_abcdefghijklmnop"), ("A", "see https://h/x token=abcdefgh12"),
+        ("MINE", f"hf_{'aB' * 17}"), ("ARGS", f"--x 1 --y=ghp_{'a1' * 18}"), ("A", "see https://h/x token=abcdefgh12"),
         ("HEADER", "Authorization: Bearer abcdefghijkl"),
         ("ACCOUNT", '{"private_key": "-----BEGIN PRIVATE KEY-----\nMII", "auth_uri": "https://h/auth"}'),
     ],
@@ -131,8 +135,71 @@ def test_what_looks_like_a_secret_by_name_or_value_is_not_inherited(name: str, v
     assert without_secrets({name: value, "LANG": "C"}) == {"LANG": "C"}
 
 
+def a_token(shape: str) -> st.SearchStrategy[str]:
+    """Tokens of a shape, from its own description: every alphabet and length that it allows, the least length too."""
+    return st.from_regex(re.compile(shape, re.ASCII), fullmatch=True)
+
+
+BEFORE = st.sampled_from(["", "--key ", "a=", '"', "x:", "user_", "(", "1 "])
+AFTER = st.sampled_from(["", '"', " b", ",c", ")"])
+
+
+@pytest.mark.parametrize("make", [make for make, shape in SHAPES_OF_TOKENS.items() if "(?=" not in shape])
+@settings(max_examples=12)
+@given(data=st.data(), before=BEFORE, after=AFTER)
+def test_no_token_of_a_known_make_is_inherited_or_shown_wherever_it_stands(
+    make: str, data: st.DataObject, before: str, after: str
+) -> None:
+    token = data.draw(a_token(SHAPES_OF_TOKENS[make]))
+    assert without_secrets({"ORDINARY": f"{before}{token}{after}", "LANG": "C"}) == {"LANG": "C"}
+    assert token not in redact(f"said {before}{token}{after}")
+
+
+@given(st.text(LETTERS + "-_", min_size=37, max_size=120))
+def test_a_long_key_of_an_unknown_kind_is_not_inherited(key: str) -> None:
+    assert without_secrets({"ORDINARY": f"sk-{key}aB3"}) == {}
+
+
+HEX = "0123456789abcdef"
+REAL = {
+    "hf_": (LETTERS, 34), "api_org_": (LETTERS, 34), "ghp_": (LETTERS, 36), "ghs_": (LETTERS, 36),
+    "github_pat_": (LETTERS + "_", 82), "glpat-": (LETTERS + "-_", 20), "nvapi-": (LETTERS + "-_", 64),
+    "sk-": (LETTERS, 48), "sk-proj-": (LETTERS + "-_", 48), "sk-ant-api03-": (LETTERS + "-_", 95), "sk-or-v1-": (HEX, 64),
+    "AKIA": (string.ascii_uppercase + string.digits, 16), "AIza": (LETTERS + "-_", 35), "gsk_": (LETTERS, 52),
+    "xoxb-1234567890-": (LETTERS + "-", 24), "dckr_pat_": (LETTERS + "-_", 27), "npm_": (LETTERS, 36),
+    "dapi": (HEX, 32),
+}  # fmt: skip
+"""What the makers issue: prefix, alphabet, length after the prefix. Written down apart from the shapes."""
+
+
+@given(st.sampled_from(list(REAL)), st.data())
+def test_no_token_as_it_is_issued_is_inherited(prefix: str, data: st.DataObject) -> None:
+    alphabet, length = REAL[prefix]
+    token = prefix + data.draw(st.text(alphabet, min_size=length, max_size=length))
+    assert without_secrets({"ORDINARY": token}) == {} and token not in redact(token)
+
+
+@pytest.mark.parametrize("prefix", ["hf_oauth_", "hf_jwt_", "ghs_123456_", ""])
+@settings(max_examples=25)
+@given(parts=st.lists(st.text(LETTERS + "-_", min_size=8, max_size=60), min_size=3, max_size=3))
+def test_a_token_that_carries_a_signed_object_is_known_by_that(prefix: str, parts: list[str]) -> None:
+    token = f"{prefix}eyJ{'.'.join(parts)}"
+    assert without_secrets({"ORDINARY": token}) == {} and parts[1] not in redact(token).replace(prefix, "")
+
+
+WORDS = st.lists(st.text(string.ascii_lowercase, min_size=1, max_size=12), min_size=1, max_size=5)
+
+
+@given(st.sampled_from(["hf_", "hf-", "sk-", "gl", "r8_", "npm_"]), WORDS, st.sampled_from(["-", "_", "/", "."]))
+def test_a_name_that_merely_begins_as_a_token_does_is_inherited(prefix: str, words: list[str], glue: str) -> None:
+    name = prefix + glue.join(words)
+    if words[0] not in ("proj", "svcacct", "service", "admin", "ant", "or", "lf", "live", "test"):
+        assert without_secrets({"DATASET": name}) == {"DATASET": name}
+
+
 @pytest.mark.parametrize("text", ["token" * 40_000, "-" * 200_000, "hf_" * 60_000, "a." * 100_000 + "://", "secret=" * 30_000,
-                                  "://" + "a:" * 80_000, "-----BEGIN RSA PRIVATE KEY-----" * 5_000])  # fmt: skip
+                                  "://" + "a:" * 80_000, "-eyJ" * 40_000, "sk-" * 60_000, "eyJaaaaaaaa.-" * 15_000,
+                                  "-----BEGIN RSA PRIVATE KEY-----" * 5_000])  # fmt: skip
 @pytest.mark.timeout(60)  # a rule that is quadratic takes many minutes here
 def test_no_text_makes_hiding_slow(text: str) -> None:
     assert len(redact(text)) <= 2 * len(text)

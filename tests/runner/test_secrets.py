@@ -228,7 +228,7 @@ def test_what_the_shell_has_exported_and_nobody_named_reaches_neither_supervisor
         (tmp_path / name).chmod(0o755)
     unnamed = {
         "OTHER_TOKEN": f"{SECRET}-2", "VAULT_KEY": f"{SECRET}-3", "PGPASSWORD": f"{SECRET}-4",
-        "ORDINARY": f"hf_{os.getpid()}abcdefghijklmnop", "SSH_AUTH_SOCK": f"/agent-{os.getpid()}",
+        "ORDINARY": f"hf_{os.getpid():010d}abcdefghijklmnopqrstuvwx", "SSH_AUTH_SOCK": f"/agent-{os.getpid()}",
     }  # fmt: skip
     plain = {"NCCL_ALGO": "Ring", "https_proxy": "http://me:pass@proxy:3128", "TOKENIZERS_PARALLELISM": "false"}
     command = [sys.executable, "-m", "eagle3", "run", "--workspace", str(workspace), "--run-id", "r", "--detach"]

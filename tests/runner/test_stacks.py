@@ -134,7 +134,7 @@ class Watched:
         self.told: list[str] = []
         plan = {"stall": {"response": "stop", "after_s": 90.0}}
         heartbeat = Heartbeat(run_dir, 1, every_s=10)
-        self._watch = Watch(run_dir, 1, plan, {}, heartbeat, lambda kind, text, level, **more: self.told.append(kind))
+        self._watch = Watch(run_dir, 1, plan, {}, heartbeat, lambda kind, text, level, **more: self.told.append(kind), print)
         self._wall_s = self._steady_s = 0.0
         clocks = SimpleNamespace(time=time.time, monotonic=time.monotonic)
         found = SimpleNamespace(time=lambda: clocks.time() + self._wall_s, monotonic=lambda: clocks.monotonic() + self._steady_s)

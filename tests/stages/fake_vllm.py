@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,6 +41,8 @@ class Reply:
     status: int = 200
     body: bytes = b"{}"
     close: bool = False
+    drips: float = 0.0
+    """Seconds for which the body comes byte by byte, never silent for long."""
 
 
 Script = Callable[[int, Mapping[str, Any]], Reply | None]
@@ -112,8 +115,20 @@ class FakeVllm:
                 reply = fake.chat(body)
                 if reply.close:
                     self.close_connection = True
+                elif reply.drips:
+                    self._drip(reply)
                 else:
                     self._send(reply.status, reply.body)
+
+            def _drip(self, reply: Reply) -> None:
+                pieces = max(1, int(reply.drips / 0.05))
+                self.send_response(reply.status)
+                self.send_header("Content-Length", str(len(reply.body) + pieces))
+                self.end_headers()
+                for _ in range(pieces):
+                    self.wfile.write(b" ")
+                    time.sleep(0.05)
+                self.wfile.write(reply.body)
 
             def _send(self, status: int, body: bytes) -> None:
                 self.send_response(status)
@@ -131,6 +146,11 @@ class FakeVllm:
         assert self._http is not None
         self._http.shutdown()
         self._http.server_close()
+
+    def fileno(self) -> int:
+        """The socket that it listens on: a process that inherits it is the one that serves, for all that the kernel knows."""
+        assert self._http is not None
+        return self._http.fileno()
 
     def check_alive(self) -> None:
         if self.dead:

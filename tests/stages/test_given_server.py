@@ -16,8 +16,9 @@ import torch
 from safetensors.torch import save_file
 
 from eagle3.engines.asking_given import layer_ids
-from eagle3.engines.choice import answering_server, extraction_server
+from eagle3.engines.choice import answering_server, extraction_server, measured_server
 from eagle3.engines.completions import Completions, RequestFailed
+from eagle3.engines.deaths import Deaths
 from eagle3.rows import read_rows, write_rows
 from eagle3.stages import extract, landing, regenerate
 from eagle3.stages.context import StageContext, StageError
@@ -158,8 +159,9 @@ def process(tmp_path: Path) -> Iterator[Any]:
     """Starts a process that looks like a vLLM with the layers given, and gives its address; this process answers there."""
     with ExitStack() as ending:
 
-        def start(ids: list[int], *, says_where: bool = True, **more: Any) -> str:
-            """``says_where``: its command line names the folder of its states. ``more`` goes to ``extracting``."""
+        def start(ids: list[int], *, says_where: bool = True, listens: bool = True, **more: Any) -> str:
+            """``says_where``: its command line names the folder of its states. ``listens``: the process has the socket. ``more``
+            goes to ``extracting``."""
             (tmp_path / "raw").mkdir()
             states = extracting(tmp_path / "raw", **more)
             fake = ending.enter_context(FakeVllm(lambda number, body: states(number, {"prompt": [1, 2, 3], **body})))
@@ -169,7 +171,8 @@ def process(tmp_path: Path) -> Iterator[Any]:
                 extra = {"shared_storage_path": str(tmp_path / "raw")}
                 where = {"kv_connector": "ExampleHiddenStatesConnector", "kv_connector_extra_config": extra}
                 told += ["--kv-transfer-config", json.dumps(where)]
-            looks = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()", *told])
+            words = [sys.executable, "-S", "-c", "import signal; signal.pause()", *told]
+            looks = subprocess.Popen(words, pass_fds=(fake.fileno(),) if listens else ())
             ending.callback(looks.wait)
             ending.callback(looks.kill)
             return fake.base_url
@@ -182,6 +185,13 @@ def test_one_in_extraction_mode_with_the_right_layers_is_taken(tmp_path: Path, p
     with extraction_server(ctx, tmp_path) as server:
         assert server.pid > 0
     assert not list((tmp_path / "raw").iterdir())
+
+
+def test_the_layers_of_a_process_that_was_told_the_port_and_does_not_listen_on_it_count_for_nothing(
+    tmp_path: Path, process: Any
+) -> None:
+    said = refusal(context(tmp_path / "run", server__extract_url=process(LAYERS, listens=False)), tmp_path)
+    assert "of which layers cannot be seen" in said and ") does not listen on it), and a draft of other layers is broken" in said
 
 
 def test_one_that_does_not_say_where_it_writes_is_refused(tmp_path: Path, process: Any) -> None:
@@ -289,6 +299,50 @@ async def test_when_it_goes_away_the_run_waits_for_it_and_then_says_that_it_is_n
     assert len(calls) == 1
     told = of_guard(rows(tmp_path, "events.jsonl"), "server")
     assert [event["guard"]["response"] for event in told] == ["warn", "stop"]
+
+
+async def test_while_it_is_waited_for_progress_says_so_and_how_far_the_stage_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3.engines.watching._LOOK_EVERY_S", 0.05)
+    with FakeVllm(friendly) as server:
+        port = int(server.base_url.rpartition(":")[2])
+        ctx = with_url(tmp_path, server, server__start_timeout_s=60)
+        given = answering_server(ctx)
+        given.__enter__()
+        ctx.journal.progress("regenerate", 5, 9, "answers")
+    await until(lambda: given._watch.dead != "", "the watch to notice")  # type: ignore[attr-defined]
+    told: list[dict[str, Any]] = []
+
+    def look() -> bool:
+        """Asked while the run waits: then the owner starts the server again."""
+        if not told and "waiting for the vLLM" in (tmp_path / "progress.json").read_text():
+            told.append(json.loads((tmp_path / "progress.json").read_text()))
+            again.__enter__()
+        return False
+
+    again, ctx.stop_requested = FakeVllm(friendly, port=port), look
+    given.surviving(given.check_alive)
+    given.__exit__(None, None, None)
+    again.__exit__(None, None, None)
+    (progress,) = told
+    assert (progress["stage"], progress["done"], progress["total"], progress["unit"]) == ("regenerate", 5, 9, "answers")
+    assert progress["quiet_until"] >= progress["t"] + 60, "so that the wait is not taken for a stall"
+
+
+def test_a_given_server_of_another_stage_is_waited_for_in_that_stages_name(tmp_path: Path) -> None:
+    with FakeVllm(friendly) as server, measured_server(with_url(tmp_path, server)):
+        progress = json.loads((tmp_path / "progress.json").read_text())
+    assert progress["stage"] == "evaluate" and progress["quiet_until"] > progress["t"], "its first answer may take long"
+
+
+def test_of_a_given_server_only_deaths_within_an_hour_count(tmp_path: Path) -> None:
+    now = [0.0]
+    deaths = Deaths(context(tmp_path), "plain", "regenerate", clock=lambda: now[0])
+    counted = []
+    for now[0] in (0.0, 3000.0, 3700.0, 9000.0):
+        counted.append(deaths.one_more())
+    assert counted == [1, 2, 2, 1]
 
 
 async def test_a_body_without_an_end_is_cut_off_and_named(tmp_path: Path) -> None:

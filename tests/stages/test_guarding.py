@@ -34,6 +34,12 @@ def test_a_pause_is_asked_for_in_the_guards_name_after_saving(tmp_path: Path) ->
     assert saved == [True] and ctx.order("pause")
 
 
+def test_of_two_guards_that_pause_both_are_told(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    assert guarding.act(ctx, [finding("pause"), finding("pause", "gradient")]) is True
+    assert [hold["by"] for hold in ctx.holds()] == ["the guard memory", "the guard gradient"]
+
+
 def test_a_stop_is_raised_after_everything_was_told_and_saved(tmp_path: Path) -> None:
     ctx, saved = context(tmp_path), []
     with pytest.raises(StageError, match="nan tripped"):

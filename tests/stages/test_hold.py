@@ -10,10 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from eagle3 import work
 from eagle3.engines.completions import run_bounded
-from eagle3.stages.context import StageContext
+from eagle3.runner import control, holds
+from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
+from eagle3.stages.room import DiskRoom
 from tests.stages.runs import context, rows
 
 
@@ -63,14 +67,99 @@ def test_while_it_holds_progress_says_by_whom_and_that_silence_is_meant(tmp_path
     assert kinds(ctx) == ["paused", "resumed"]
 
 
+def test_whoever_holds_a_stage_keeps_how_far_it_is(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    ctx.journal.progress("regenerate", 5, 9, "answers")
+    hold = Hold(ctx, "regenerate")  # as a guard's, that knows no more than the stage
+    paused(ctx)
+    assert hold() is True
+    told = progress(ctx)
+    assert (told["done"], told["total"], told["unit"]) == (5, 9, "answers") and told["reason"].startswith("Paused by ann")
+    assert told["rate"] is None and told["eta_s"] is None, "while nothing moves there is no rate"
+    go_on(ctx)
+    assert hold() is False
+    told = progress(ctx)
+    assert (told["done"], told["total"], told["unit"], told["reason"]) == (5, 9, "answers", "")
+
+
+def test_how_far_another_stage_was_says_nothing_of_this_one(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    ctx.journal.progress("regenerate", 5, 9, "answers")
+    paused(ctx)
+    assert Hold(ctx, "extract")() is True
+    assert (progress(ctx)["stage"], progress(ctx)["done"], progress(ctx)["total"]) == ("extract", 0, None)
+
+
+def test_a_guard_that_trips_in_a_pause_is_told_beside_the_person_and_outlasts_the_persons_pause(tmp_path: Path) -> None:
+    ctx, hold = context(tmp_path), Hold(context(tmp_path), "train", "steps")
+    paused(ctx)
+    assert hold() is True
+    control.hold(tmp_path, 1, "server")
+    assert hold() is True
+    reason = progress(ctx)["reason"]
+    assert reason.startswith("Paused by ann since ") and " and the guard server since " in reason
+    ann, guard = ctx.holds()
+    order(tmp_path, pause=holds.written(holds.without([ann, guard], [(ann["by"], ann["t"])])))
+    assert hold() is True, "the guard still holds it"
+    assert progress(ctx)["reason"].startswith("Paused by the guard server since ") and "ann" not in progress(ctx)["reason"]
+    go_on(ctx)
+    assert hold() is False
+    assert kinds(ctx) == ["paused", "paused", "paused", "resumed"], "each change is told"
+    said = [row["text"] for row in rows(tmp_path, "events.jsonl")]
+    assert said[1].endswith("`eagle3 resume` ends the pauses of people; once more, those of guards.")
+
+
+def test_a_pause_and_a_wait_for_space_are_both_told_and_their_time_is_counted_once(tmp_path: Path) -> None:
+    ctx, now, free = context(tmp_path, disk_floor_bytes=1000, guards__disk_wait_s=60), [0.0], [0]
+    hold = Hold(ctx, "extract", "samples", clock=lambda: now[0])
+    room = DiskRoom(ctx, hold, clock=lambda: now[0], free_bytes=lambda: free[0])
+    hold.done, hold.total = 3, 8
+    assert not room.take(10) and not hold()
+    now[0] = 10.0
+    paused(ctx)
+    assert hold() is True
+    reason = progress(ctx)["reason"]
+    assert reason.startswith("Paused by ann since ") and "Paused for want of space" in reason
+    now[0] = 500.0
+    assert not room.take(10), "a paused run does not give up"
+    free[0] = 10_000
+    assert room.take(10)
+    assert progress(ctx)["reason"].startswith("Paused by ann") and "space" not in progress(ctx)["reason"]
+    assert "Paused by ann" in rows(tmp_path, "events.jsonl")[-1]["text"], "that there is space again ends no pause"
+    now[0] = 510.0
+    go_on(ctx)
+    assert hold() is False
+    assert (hold.seconds, ctx.paused_s) == (510.0, 510.0)
+    assert (progress(ctx)["done"], progress(ctx)["total"], progress(ctx)["reason"]) == (3, 8, "")
+
+
+def test_the_end_of_a_pause_ends_no_wait_for_space(tmp_path: Path) -> None:
+    ctx, now = context(tmp_path, disk_floor_bytes=1000, guards__disk_wait_s=60), [0.0]
+    hold = Hold(ctx, "extract", "samples", clock=lambda: now[0])
+    room = DiskRoom(ctx, hold, clock=lambda: now[0], free_bytes=lambda: 0)
+    paused(ctx)
+    assert hold() and not room.take(10)
+    go_on(ctx)
+    assert hold() is False
+    assert progress(ctx)["reason"].startswith("Paused for want of space")
+    assert "the run still waits. Paused for want of space" in rows(tmp_path, "events.jsonl")[-1]["text"]
+    for now[0] in (0.0, 59.0):
+        assert not room.take(10)
+    now[0] = 61.0
+    with pytest.raises(StageError, match="There was no space for 1 min"):
+        room.take(10)
+
+
 def test_a_pause_meant_for_another_attempt_does_not_hold(tmp_path: Path) -> None:
     order(tmp_path, attempt=2, pause={"by": "ann", "t": 1.0})
     assert Hold(context(tmp_path), "train")() is False
 
 
-def test_an_order_that_is_no_order_does_not_hold(tmp_path: Path) -> None:
+def test_an_order_that_is_no_order_does_not_hold_and_one_with_odd_words_does(tmp_path: Path) -> None:
     order(tmp_path, pause="yes")
     assert Hold(context(tmp_path), "train")() is False
+    order(tmp_path, pause={"by": 7, "t": "noon", "also": "x"})
+    assert Hold(context(tmp_path), "train")() is True
 
 
 def test_a_stop_ends_the_waiting_of_a_paused_run(tmp_path: Path) -> None:

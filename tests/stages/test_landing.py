@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 
+from eagle3.engines.completions import RequestFailed
 from eagle3.rows import read_rows
-from eagle3.stages import extract, vocabulary
+from eagle3.stages import extract, landing, vocabulary
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.stages.hold import Hold
 from eagle3.stages.landing import Landing, limit_s
@@ -234,7 +235,55 @@ def test_the_shares_together_are_the_whole_with_the_same_ids_and_hashes(tmp_path
     assert [len(read_rows(store.manifest)) for store in shares] == [3, 2, 2]
 
 
+def test_a_server_that_could_not_be_reached_for_a_moment_has_its_whole_patience_again_once_it_was_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = made(tmp_path, extract__concurrency=1)
+    now, asked, real = [0.0], [0], landing.request
+
+    async def request(client: Any, server: Any, sample: Any, limit_s: float) -> Path:
+        asked[0] += 1
+        if asked[0] in (1, 3):
+            now[0] += 200.0  # long after the last time
+            raise RequestFailed("connection refused", unreachable=True)
+        if asked[0] == 2:
+            raise RequestFailed("status 500")
+        return await real(client, server, sample, limit_s)
+
+    monkeypatch.setattr(landing, "request", request)
+    monkeypatch.setattr(landing, "_WAIT_S", 0.0)
+    store, _ = run(ctx, clock=lambda: now[0])
+    assert [row["index"] for row in read_rows(store.manifest)] == list(range(6))
+
+
 # ---------------------------------------------------------------- the disk
+
+
+def test_on_a_disk_that_is_full_to_the_last_byte_it_waits_all_the_same(tmp_path: Path) -> None:
+    script = """
+import json, sys
+from pathlib import Path
+from eagle3.stages.hold import Hold
+from eagle3.stages.room import DiskRoom
+from tests.stages.runs import context
+place = Path(sys.argv[1])
+sys.stdout = (place / "run.log").open("w")
+ctx, filler = context(place / "run", disk_floor_bytes=1 << 20), place / "filler"
+hold = Hold(ctx, "extract", "samples")
+room = DiskRoom(ctx, hold)
+with filler.open("wb", buffering=0) as file:
+    try:
+        while True:
+            file.write(bytes(4096))
+    except OSError:
+        pass
+waits = [room.take(4096) for _ in range(3)]
+filler.unlink()
+print(json.dumps([waits, room.take(4096), json.loads((place / "run/progress.json").read_text())["reason"]]), file=sys.__stdout__)
+"""
+    done = on_tmpfs(tmp_path / "disk", "size=8M", [sys.executable, "-c", script, str(tmp_path / "disk")])
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout) == [[False, False, False], True, ""]
 
 
 def test_a_disk_that_is_too_full_for_the_whole_stage_ends_it_before_a_server_starts(tmp_path: Path) -> None:

@@ -133,11 +133,16 @@ def test_where_the_spec_says_pause_the_run_is_held_with_no_server_until_somebody
 ) -> None:
     held = context(tmp_path / "run", guards__server="pause", server__backoff_s=0, regenerate__concurrency=2)
     alive: list[int] = []
+    told: list[tuple[float, float | None, str]] = []
+    done: list[int] = []
 
     def let_go_once_held() -> bool:
         """Asked all the while it works and waits; what it sees is at the time of the hold."""
         if held.order("pause") and events(held, "paused"):
             alive.append(len(list((held.run_dir / "servers").glob("*.json"))))
+            progress = json.loads((held.run_dir / "progress.json").read_text())
+            told.append((progress["done"], progress["total"], progress["unit"]))
+            done.append(len(rows(held.run_dir, "data/answers.part.jsonl")) - 1)
             (held.run_dir / "control.json").unlink()
         return False
 
@@ -146,6 +151,10 @@ def test_where_the_spec_says_pause_the_run_is_held_with_no_server_until_somebody
     died = the_guard(rows(held.run_dir, "events.jsonl"), "server")
     assert died["guard"]["response"] == "pause" and "held until `eagle3 resume` lets it go on" in died["guard"]["action"]
     assert alive == [0], "no server stood there meanwhile"
+    assert told == [(done[0], PROMPTS, "answers")] and done[0] >= 3, "how far it was stays told while it is held"
+    progress = json.loads((held.run_dir / "progress.json").read_text())
+    assert (progress["done"], progress["total"]) == (PROMPTS, PROMPTS), "and the next server goes on from there"
+    assert rows(held.run_dir, "metrics.jsonl")[-1]["step"] == PROMPTS
     kinds = [row["kind"] for row in rows(held.run_dir, "events.jsonl")]
     assert kinds.index("guard-server") < kinds.index("paused") < kinds.index("resumed")
     assert len(rows(held.run_dir, "data/answers.part.jsonl")) == 1 + PROMPTS

@@ -66,6 +66,15 @@ def test_too_few_held_out_prompts_are_named(tmp_path: Path) -> None:
         heldout_prompts(ctx, 8)
 
 
+def test_an_answer_that_comes_byte_by_byte_has_no_more_time_than_any(tmp_path: Path) -> None:
+    ctx = context(tmp_path, regenerate__request_timeout_s=0.5)
+    with (
+        FakeVllm(lambda number, body: Reply(body=json.dumps(completion(body)).encode(), drips=4.0)) as server,
+        pytest.raises(StageError, match=r"did not answer prompt held-0 within 0 s \(regenerate\.request_timeout_s\)"),
+    ):
+        measure_load(ctx, server, heldout_prompts(ctx, 1))
+
+
 def test_a_missing_prompts_file_is_named(tmp_path: Path) -> None:
     ctx = context(tmp_path)
     (tmp_path / "data" / "prompts.jsonl").unlink()

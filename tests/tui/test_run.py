@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from eagle3.core.records import Event, MetricRow, Result, RunSummary
+from eagle3.core.records import Event, MetricRow, Pause, Result, RunSummary
 from tests.tui.conftest import Clock, MakeApp
 from tests.tui.support.container import FakeContainer, News
 from tests.tui.support.driving import seen, until, until_seen
@@ -365,3 +365,6 @@ def test_a_pause_that_is_asked_for_is_told_until_the_run_holds() -> None:
     view.take(News(asked), NOW)
     lines = [line.plain for line in headline(view, NOW, stale=False)]
     assert "■ pausing after the work under way, asked by bob; P lets it go on" in lines
+    both = [Pause(by="bob", t=NOW), Pause(by="the guard server", t=NOW, guard="server")]
+    view.take(News(asked.model_copy(update={"paused": both})), NOW)
+    assert any("asked by bob and the guard server;" in line.plain for line in headline(view, NOW, stale=False))

@@ -68,6 +68,19 @@ async def test_a_run_is_held_saved_and_let_go_on_from_the_screen(container: Fake
         await until_seen(pilot, "The stacks of 2 processes")
 
 
+async def test_a_guards_pause_outlasts_the_persons_and_the_screen_says_so(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a")
+    ann, guard = {"by": "ann", "t": NOW}, {"by": "the guard server", "t": NOW + 1, "guard": "server"}
+    container.update("run-a", paused=[ann, guard], paused_by="ann", paused_at=NOW)
+    async with make_app(run_id="run-a").run_test(size=(120, 30), notifications=True) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("P")
+        await until_seen(pilot, "run-a is still held by the guard server")
+        await until(pilot, lambda: pilot.app.console_state.open_run.summary.paused_by == guard["by"], "its news")  # type: ignore[attr-defined]
+        await pilot.press("P")
+        await until_seen(pilot, "run-a goes on; the guard server had paused it.")
+
+
 async def test_others_are_told_which_run_is_looked_at_also_when_it_has_ended(container: FakeContainer, make_app: MakeApp) -> None:
     write_run(container.root, "run-a", "failed")
     async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from eagle3 import cli
 from eagle3.core.presets import resolve
+from eagle3.runner import control, rundir
 from eagle3.runner import launch as launching
-from eagle3.runner import rundir
 from tests.runner.finished_run import finished_run
 from tests.runner.support import end_everything, plan
 
@@ -101,6 +101,17 @@ def test_a_working_run_is_paused_and_resume_lets_it_go_on(workspace: Path) -> No
     assert "r goes on" in ask(workspace, "resume", "r").stdout
     assert rundir.read_json(run_dir / "control.json")["pause"] is None
     assert not (run_dir / "attempts" / "2").exists(), "it was paused, not ended: the same attempt goes on"
+
+
+def test_resume_ends_the_pauses_of_people_first_and_says_that_a_guard_still_holds_the_run(workspace: Path) -> None:
+    run_dir = working(workspace)
+    ask(workspace, "pause", "r")
+    control.hold(run_dir, 1, "server")
+    person, guard = rundir.read_json(run_dir / "control.json")["pause"], "the guard server"
+    first = ask(workspace, "resume", "r").stdout
+    assert f"r is still held by {guard}, no longer by {person['by']}; `eagle3 resume r` once more lets it go on." in first
+    assert f"r goes on; {guard} had paused it." in ask(workspace, "resume", "r").stdout
+    assert not (run_dir / "attempts" / "2").exists()
 
 
 def test_a_checkpoint_asked_for_outside_of_the_training_says_what_is_on_disk(workspace: Path) -> None:

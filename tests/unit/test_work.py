@@ -185,6 +185,24 @@ def test_a_resume_of_a_finished_run_changes_neither_its_result_nor_its_notes(tmp
     assert not (tmp_path / "NOTES.md").exists()
 
 
+def test_each_word_of_a_long_fetch_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, told = [1000.0], []
+    ctx = context(tmp_path / "run", **{"target.model": "{cache}/none", "target.source": "hub:some/model"})
+    ctx.run_dir.mkdir(exist_ok=True)
+    ctx.model_dir, ctx.journal = tmp_path / "none", Journal(ctx.run_dir, 1, clock=lambda: now[0])
+
+    def fetch(name: str, source: str, folder: Path, say: Callable[[str], None]) -> None:
+        for hour in range(1, 4):
+            now[0] += 3600.0
+            say(f"{hour} of 3 files are here")
+            told.append(json.loads((ctx.run_dir / "progress.json").read_text()))
+
+    monkeypatch.setattr(work, "fetch", fetch)
+    work.bring_target(ctx)
+    assert [row["t"] for row in told] == [4600.0, 8200.0, 11800.0]
+    assert all(row["quiet_until"] > row["t"] for row in told)
+
+
 def test_a_target_that_is_not_there_is_fetched_before_the_first_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ctx = context(tmp_path)
     ctx.model_dir = tmp_path / "targets" / "absent"

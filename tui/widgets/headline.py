@@ -112,7 +112,8 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200, link_prob
         by = f", asked by {clean_line(run.stop_by, 40)}" if run.stop_by else ""
         lines.append(Text(f"■ stopping {'now' if run.stop_mode == 'now' else 'after the next checkpoint'}{by}", WARN))
     elif not view.ended and run.paused_at is not None and run.state_text.startswith("pausing"):
-        by = f", asked by {clean_line(run.paused_by, 40)}" if run.paused_by else ""
+        names = " and ".join(filter(None, (pause.by for pause in run.paused))) or run.paused_by
+        by = f", asked by {clean_line(names, 60)}" if names else ""
         lines.append(Text(f"■ {one_line(run.state_text)}{by}; {key_of('run', 'pause')} lets it go on", WARN))
     if view.result is not None and view.state == "finished":
         verdict = one_line(view.result.verdict_text) or one_line(view.result.verdict)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import multiprocessing
 import os
 import signal
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from eagle3.journal import Journal
 from eagle3.stages import train
 from eagle3.stages.context import StageContext, Stopped
 from tests.stages.training.left import Rows, checkpoints, losses, weights
@@ -114,12 +117,14 @@ def test_states_that_were_made_again_start_anew(toy_run: Callable[..., StageCont
     assert train.run(toy_run(max_steps=4))["resumed_from"] is None
 
 
-def test_a_stop_during_a_validation_saves_the_step_before_it_ends(
+def test_each_pack_of_a_validation_is_a_sign_of_life_and_a_stop_in_it_saves_the_step_before_it_ends(
     toy_run: Callable[..., StageContext], rows_of: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from eagle3.training import heldout
 
     ctx = toy_run(checkpoint_every_steps=100)
+    seconds = itertools.count(1000.0)
+    ctx.journal = Journal(ctx.run_dir, 1, clock=lambda: float(next(seconds)))
     asked = False
     ctx.stop_requested = lambda: asked
     evaluate = heldout.evaluate
@@ -134,6 +139,8 @@ def test_a_stop_during_a_validation_saves_the_step_before_it_ends(
         train.run(ctx)
     assert checkpoints(ctx) == {"step-6"}
     assert "Training stopped after step 6 of 12; it is saved." in (ctx.run_dir / "events.jsonl").read_text()
+    progress = json.loads((ctx.run_dir / "progress.json").read_text())
+    assert (progress["done"], progress["total"], progress["reason"]) == (6, 12, "scoring the held-out samples")
 
 
 def test_a_stop_while_the_packages_load_ends_before_anything_is_built(toy_run: Callable[..., StageContext]) -> None:

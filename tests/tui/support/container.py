@@ -25,6 +25,7 @@ from eagle3.core.records import (
     LogSearch,
     MetricRow,
     NotesText,
+    Pause,
     Probe,
     Progress,
     Result,
@@ -281,11 +282,20 @@ class FakeContainer:
         self.forks.append((run_id, new_id, plan))
         return {"run_id": new_id, "already": False}
 
-    async def control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"], actor: str = "") -> dict[str, Any]:
+    async def control(
+        self, run_id: str, action: Literal["pause", "go-on", "checkpoint"], actor: str = "", *, lift: Sequence[Pause] = ()
+    ) -> dict[str, Any]:
         self._check()
         self.controls.append((run_id, action))
-        self.update(run_id, paused_by=actor if action == "pause" else None, paused_at=NOW if action == "pause" else None)
-        return {"run_id": run_id, "action": action, "stage": "train", "already": False}
+        before = self._summary(self.root / run_id).paused
+        left = [pause for pause in before if pause not in lift] if action == "go-on" else before
+        if action == "pause":
+            left = [*before, Pause(by=actor, t=NOW)]
+        first = left[0] if left else None
+        held = [pause.model_dump() for pause in left]
+        self.update(run_id, paused=held, paused_by=first and first.by, paused_at=first and first.t)
+        told = {"lifted": [pause.model_dump() for pause in lift], "held": held}
+        return {"run_id": run_id, "action": action, "stage": "train", "already": False, **told}
 
     async def dump(self, run_id: str, actor: str = "") -> dict[str, Any]:
         self._check()
