@@ -224,15 +224,19 @@ class Session(RunCalls, ReadingCalls, ReadinessCalls):
             container = await self._ready()
             try:
                 container.watch(run_id)
-                async for news in container.follow(run_id, poll_s=FOLLOW_S, probe_s=self._poll_s):
-                    tries = 0
-                    if news.probe is not None:
-                        self._post(messages.ProbeArrived(news.probe, self._clock()))
-                        self._probe_due = asyncio.get_running_loop().time() + self._poll_s + FOLLOW_LATE_S
-                    self._post(messages.NewsArrived(run_id, news, self._clock(), fresh))
-                    fresh = False
-                    await self._go.wait()
-                return
+                async with contextlib.aclosing(container.follow(run_id, poll_s=FOLLOW_S, probe_s=self._poll_s)) as following:
+                    async for news in following:
+                        if container is not self._container or not self._opened.is_set():
+                            break  # another workspace was asked for meanwhile: these are news of the one before
+                        tries = 0
+                        if news.probe is not None:
+                            self._post(messages.ProbeArrived(news.probe, self._clock()))
+                            self._probe_due = asyncio.get_running_loop().time() + self._poll_s + FOLLOW_LATE_S
+                        self._post(messages.NewsArrived(run_id, news, self._clock(), fresh))
+                        fresh = False
+                        await self._go.wait()
+                    else:
+                        return
             except (LinkError, ContainerError) as error:
                 self._post(messages.FollowFailed(run_id, sentence(error)))
             await asyncio.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])

@@ -61,6 +61,11 @@ class ConsoleScreen(Screen[None]):
         """Close what the screen itself has opened; whether there was something."""
         return False
 
+    @property
+    def is_written_in(self) -> bool:
+        """Whether letters are text here now, which a change of screens would turn into keys."""
+        return self.focused is not None and self.focused.check_consume_key("a", "a")
+
     def clip(self) -> str:
         """What is copied from here: the text in sight, unless a screen knows better."""
         rows = [strip.text.rstrip() for strip in self._compositor.render_strips()]

@@ -200,6 +200,11 @@ class LaunchScreen(ConsoleScreen):
         self.console_app.checking.keep_fresh(view, SETTLE_S)
         return readiness_words(view, now)
 
+    @property
+    def is_written_in(self) -> bool:
+        """The form has done its work once its run is launched."""
+        return False
+
     def clip(self) -> str:
         """What is copied: the command that launches the same."""
         return self._commands()[0]
