@@ -267,6 +267,8 @@ class ConsoleApp(Navigation, News, Taping):
         if isinstance(self.screen, ConsoleScreen) and (text := self.screen.clip()):
             self.copy_to_clipboard(text)
             self.tell(f"Copied {count_label(text.count(chr(10)) + 1)} lines, where the terminal lets it (OSC 52).")
+        else:
+            self.tell("There is nothing here to copy.", "warning")
 
     def may_change(self) -> bool:
         """Whether anything may be changed from here; says so where not."""

@@ -146,7 +146,7 @@ class RunView:
             self.log_seq = 0
             self.log_resets += 1
         self.summary = news.summary
-        self.progress = news.progress or self.progress or news.summary.progress
+        self.progress = news.progress or news.summary.progress
         self.metrics.take(news.rows)
         if fresh or "metrics.jsonl" in news.reset:
             self.all_rows_share = None
@@ -299,8 +299,9 @@ class Console:
         self.runs[run_id] = Known(news.summary, at)
 
     def stale(self, at: float | None, now: float, poll_s: float | None = None) -> bool:
-        """Whether a value learnt ``at`` is older than three polls, or was never learnt."""
-        return at is None or now - at > STALE_POLLS * (poll_s or self.poll_s)
+        """Whether a value learnt ``at`` is older than three polls, or was never learnt; or so far in the future that this
+        machine's clock was set back since, and nobody knows how old it is."""
+        return at is None or abs(now - at) > STALE_POLLS * (poll_s or self.poll_s)
 
     def runs_by_age(self) -> list[Known[RunSummary]]:
         """Live runs first, then the newest."""

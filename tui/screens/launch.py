@@ -129,7 +129,7 @@ class LaunchScreen(ConsoleScreen):
         self._lay_out()
         spec, error = self._judge()
         problem = self._problem(error)
-        self.query_one(EffectsPanel).show(self._known(console, spec), console.probe.value)
+        self.query_one(EffectsPanel).show(self._known(console, spec), console.probe.value, expect.as_of(console, now))
         self._rows(spec, error)
         ready = self._readiness(spec, now) if spec is not None else Text("–", MUTED)
         self._put("#ready", Text.assemble(("Readiness  ", MUTED), ready, no_wrap=True, overflow="ellipsis"))

@@ -52,10 +52,11 @@ def found_line(reading: Reading) -> Text:
         return line
     what = found.pattern.removeprefix("level:") + " lines" if found.pattern.startswith("level:") else f"'{found.pattern}'"
     if not found.total:
-        line.append(f"No {what} in this log.", WARN)
+        line.append(f"No {what} in this log{' when it was searched' if reading.grown else ''}.", WARN)
     else:
         line.append(f"{clean_line(what, 60)}: ", TEXT)
         line.append(f"{count_label(found.position) if found.position else '?'} of {count_label(found.total)}", ACCENT)
+        line.append(" when it was searched" if reading.grown else "", MUTED)
         line.append("  n N walk" if found.total > 1 else "", MUTED)
     levels = [f"{count_label(count)} {name}" for name, count in found.levels.items() if found.pattern != f"level:{name}"]
     line.append(f"   lines by level: {', '.join(levels)}" if levels else "", MUTED)
