@@ -149,14 +149,16 @@ class News(ReadinessNews):
     def on_services_arrived(self, message: messages.ServicesArrived) -> None:
         from tui.screens.servers import ServersScreen
 
-        if self.in_front and isinstance(self.screen, ServersScreen):
-            self.screen.show(message.found, message.problem)
+        for screen in self.screen_stack if self.in_front else ():  # a question may have come over it
+            if isinstance(screen, ServersScreen):
+                screen.show(message.found, message.problem)
 
     def on_forkable_arrived(self, message: messages.ForkableArrived) -> None:
         from tui.screens.fork import ForkScreen
 
-        if self.in_front and isinstance(self.screen, ForkScreen) and self.screen.run_id == message.run_id:
-            self.screen.show(message.found, message.problem)
+        for screen in self.screen_stack if self.in_front else ():  # a question may have come over it
+            if isinstance(screen, ForkScreen) and screen.run_id == message.run_id:
+                screen.show(message.found, message.problem)
 
     def on_asked(self, message: messages.Asked) -> None:
         self.tell(message.text)
