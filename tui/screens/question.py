@@ -32,7 +32,11 @@ class Dialog(ModalScreen[Answer]):
 
     def on_screen_resume(self) -> None:
         if self._ended is not None:
-            self.call_later(self.dismiss, self._ended[0])
+            self.call_later(self._end_now)
+
+    def _end_now(self) -> None:
+        if self._ended is not None and self.is_current:
+            self.dismiss(self._ended[0])
 
 
 class Question(Dialog[Answer]):
