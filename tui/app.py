@@ -22,6 +22,7 @@ from tui import messages
 from tui.alerting import Alert, of_link
 from tui.calling import Caller
 from tui.catalog import summaries
+from tui.exporting import Tables, written_to
 from tui.fleet import NOT_KEPT, Member, Place
 from tui.formats import count_label, one_line
 from tui.keymap import KEYS, key_of
@@ -290,21 +291,24 @@ class ConsoleApp(Navigation, News, Taping):
         """Write the screen to ``eagle3-<screen>-<time>.svg`` in the current folder, and what it shows as CSV or JSON beside."""
         here = self.screen.HERE if isinstance(self.screen, ConsoleScreen) else "dialog"
         path = Path(f"eagle3-{here}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(self.clock()))}.svg")
-        more = self.screen.exports() if isinstance(self.screen, ConsoleScreen) else {}
+        tables = self.screen.exports() if isinstance(self.screen, ConsoleScreen) else dict
+        self.run_worker(self._export(path, self._pictured(), tables))
+
+    async def _export(self, path: Path, picture: str, tables: Tables) -> None:
+        """Write them beside the event loop: the rows of a long run take seconds."""
         try:
-            path = Path.cwd() / path  # which may be gone
-            self.export(path)
-            for suffix, text in more.items():
-                path.with_suffix(f".{suffix}").write_text(text, encoding="utf-8", errors="replace")
+            written = await asyncio.to_thread(written_to, path, picture, tables)
         except OSError as error:
             self.tell(f"{path} cannot be written: {error.strerror}; start the console elsewhere.", "error")
         else:
-            self.tell(f"Wrote {path}{''.join(f', .{suffix}' for suffix in more)}.")
+            self.tell(f"Wrote {', '.join(map(str, written))}.")
 
     def export(self, path: Path) -> None:
         """Write the screen as it is to an SVG file. Raises OSError."""
-        shown = self.export_screenshot(title=f"{self.TITLE} · {self.console_state.host}")
-        path.write_text(shown, encoding="utf-8", errors="replace")
+        written_to(path, self._pictured())
+
+    def _pictured(self) -> str:
+        return self.export_screenshot(title=f"{self.TITLE} · {self.console_state.host}")
 
     def action_leave(self) -> None:
         from tui.screens.confirm import Choice, Confirm

@@ -55,3 +55,20 @@ def test_an_attempt_that_begins_at_an_earlier_step_takes_the_later_ones_of_the_a
     assert not metrics.thinned and metrics.taken == len(metrics) == 261
     times = metrics.places(metrics.column("train", "train"), "time")
     assert times == sorted(times), "the axis of time goes one way"
+
+
+def test_the_steps_by_time_are_made_once_for_all_who_ask_and_anew_with_new_rows() -> None:
+    metrics = Metrics()
+    metrics.take([row(1), row(2)])
+    reached = metrics.reached
+    assert metrics.reached is reached and reached.at(102.5) == 2.0
+    metrics.take([row(3)])
+    assert metrics.reached.at(103.0) == 3.0
+
+
+def test_a_copy_for_a_thread_is_not_changed_by_what_comes() -> None:
+    metrics = Metrics()
+    metrics.take([row(1), row(2)])
+    copy = metrics.copy()
+    metrics.take([row(3), row(1, 9.0, attempt=2)])
+    assert [(r.step, r.loss) for r in copy.all_rows()] == [(1, 1.0), (2, 1.0)]

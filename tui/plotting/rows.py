@@ -11,7 +11,10 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
+
+from tui.plotting.shaping import Reached
 
 if TYPE_CHECKING:
     from eagle3.core.records import MetricRow
@@ -162,6 +165,7 @@ class Metrics:
         self.last_t: float | None = None
         """When the newest row was written (container's clock)."""
         self._begun: tuple[int, float | None] = (-1, None)
+        self._reached: tuple[int, Reached] | None = None
         self._attempts: dict[str, int] = {}
         """The highest attempt seen of each stage."""
 
@@ -210,6 +214,12 @@ class Metrics:
         """Every row that is kept, in the order of time."""
         return sorted((row for column in self._columns.values() for row in column), key=lambda row: (row.t, row.seq))
 
+    def copy(self) -> Metrics:
+        """The same rows, for a thread: quick, as the columns are."""
+        found = Metrics(self._kept)
+        found._columns = deepcopy(self._columns)
+        return found
+
     def sampled(self, most: int) -> list[MetricRow]:
         """Of each stage and split about ``most`` rows, its spikes among them: quick, whatever there is."""
         return [row for column in self._columns.values() for row in column.sampled(most)]
@@ -226,6 +236,14 @@ class Metrics:
             firsts = [min(column.times) for (stage, _), column in self._columns.items() if stage == "train" and len(column)]
             self._begun = (self.version, min(firsts, default=None))
         return self._begun[1]
+
+    @property
+    def reached(self) -> Reached:
+        """Which step training had reached when (container's clock)."""
+        if self._reached is None or self._reached[0] != self.version:
+            column = self.column("train", "train")
+            self._reached = (self.version, Reached(column.times, column.steps))
+        return self._reached[1]
 
     def places(self, column: Column, axis: str) -> list[float]:
         """Where the rows stand on the axis: their steps, or the seconds since training began."""

@@ -17,6 +17,7 @@ from tui.widgets.titlebar import TitleBar
 
 if TYPE_CHECKING:
     from tui.app import ConsoleApp
+    from tui.exporting import Tables
     from tui.state import Console
 
 
@@ -71,9 +72,9 @@ class ConsoleScreen(Screen[None]):
         rows = [strip.text.rstrip() for strip in self._compositor.render_strips()]
         return "\n".join(rows[1:-1]).strip("\n")
 
-    def exports(self) -> dict[str, str]:
-        """What is written beside the picture, by suffix ("csv", "json")."""
-        return {}
+    def exports(self) -> Tables:
+        """Makes what is written beside the picture, by suffix ("csv", "json")."""
+        return dict
 
     def compose(self) -> ComposeResult:
         yield TitleBar(self.HERE)

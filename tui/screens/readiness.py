@@ -15,6 +15,7 @@ from eagle3.core import presets
 from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS, WRONG, markdown
 from tui import plan
 from tui.checking import Checking
+from tui.exporting import Tables
 from tui.formats import age_label, duration_label, fit, one_line
 from tui.readiness import OLD_S, Deep, Folding, Readiness, Row, sections_of
 from tui.screens.base import ConsoleScreen, bindings_of
@@ -198,13 +199,14 @@ class ReadinessScreen(ConsoleScreen):
         view, _ = self._checking.current()
         return markdown(view.report) if view is not None and view.report is not None else ""
 
-    def exports(self) -> dict[str, str]:
+    def exports(self) -> Tables:
         """The report as JSON and as Markdown."""
         view, _ = self._checking.current()
         if view is None or view.report is None:
-            return {}
+            return dict
         data = json.dumps(view.report.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
-        return {"json": data, "md": markdown(view.report)}
+        texts = {"json": data, "md": markdown(view.report)}
+        return lambda: texts
 
     # --- what the widgets say
 

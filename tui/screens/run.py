@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from tui.exporting import tables_of
+from tui.exporting import Tables, tables_of
 from tui.formats import age_label, count_label, number_label
 from tui.plotting.figures import FIGURES, marks_of
 from tui.plotting.machine import MACHINE_FIGURES
@@ -177,10 +177,13 @@ class RunScreen(PlotScreen):
     def plots(self) -> list[MetricPlot]:
         return [self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)]
 
-    def exports(self) -> dict[str, str]:
+    def exports(self) -> Tables:
         """The metric rows of the run, as CSV and as JSON."""
         view = self.console_app.console_state.open_run
-        return tables_of(view.metrics.all_rows()) if view is not None else {}
+        if view is None:
+            return dict
+        metrics = view.metrics.copy()
+        return lambda: tables_of(metrics.all_rows())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The footer offers only what the run's state allows."""
