@@ -83,8 +83,8 @@ def over_disks(disks: Iterable[Disk]) -> list[str]:
 
 
 def of_link(status: str, down_s: float, host: str, reason: str) -> list[Alert]:
-    """A link that is down for a minute."""
-    if status != "down" or down_s < LINK_DOWN_S:
+    """A link that is down for a minute, or refused: a host that was built anew while nobody looked comes back no other way."""
+    if status not in ("down", "refused") or down_s < LINK_DOWN_S:
         return []
     return [Alert("link", "link", f"No link to {host} for {down_s / 60:.0f} min: {one_line(reason, 200)}")]
 

@@ -115,6 +115,7 @@ class Fleet:
 
     members: dict[str, Member]
     front: Member
+    clock: Callable[[], float]
     _poll_s: float
     _speed: float
     _dial: Callable[[str], Connect] | None
@@ -288,7 +289,8 @@ class Fleet:
                 elif again is not self.front:
                     self.close_host(again)
 
-        found = [HostChoice(name, link_words(member.console.link)) for name, member in self.members.items()]
+        now = self.clock()
+        found = [HostChoice(name, link_words(member.console.link, now)) for name, member in self.members.items()]
         if self._dial is not None:
             found += [HostChoice(name) for name in self._hosts() if name not in self.members]
         typed = again.name if again is not None else ""

@@ -138,5 +138,5 @@ class ConsoleScreen(Screen[None]):
             return
         app = self.console_app
         now = app.clock()
-        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, self._notes(), len(app.members))
+        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, now, self._notes(), len(app.members))
         self.present(app.console_state, now)
