@@ -74,7 +74,9 @@ class Client(asyncssh.SSHClient):
         self._known = known
         self._prompts = prompts
         self._host = host
-        self._passwords = 0
+        self._passwords = self._challenges = 0
+        self._again = ""
+        """What is said before the next question: that the last answer was not taken."""
         self.offered: asyncssh.SSHKey | None = None
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -86,17 +88,24 @@ class Client(asyncssh.SSHClient):
         if not self.closed.done():
             self.closed.set_result(plain(str(exc)) if exc else "the connection was closed by the other side")
 
+    async def _asked(self, prompt: str, echo: bool = False) -> str | None:
+        again, self._again = self._again, ""
+        return await self._prompts.ask(again + prompt, echo, self._host)
+
     async def password_auth_requested(self) -> str | None:
         """The password, at most three times: a fourth guess is how accounts get locked."""
         self._passwords += 1
-        if self._passwords > PASSWORD_TRIES:
+        if self._passwords + self._challenges > PASSWORD_TRIES:
             return None
-        again = f"That one was not taken; try {self._passwords} of {PASSWORD_TRIES}. " if self._passwords > 1 else ""
-        return await self._prompts.ask(f"{again}Password", asks=self._host)
+        self._again = _again(self._passwords)
+        return await self._asked("Password")
 
     async def kbdint_auth_requested(self) -> str | None:
-        if self._prompts.cancelled:
+        """Together with passwords three times: a server that always asks anew would have an account locked."""
+        self._challenges += 1
+        if self._prompts.cancelled or self._passwords + self._challenges > PASSWORD_TRIES:
             return None
+        self._again = _again(self._challenges)
         return ""
 
     async def kbdint_challenge_received(
@@ -105,8 +114,12 @@ class Client(asyncssh.SSHClient):
         answers: list[str] = []
         for prompt, echo in prompts:
             heading = " ".join(part for part in (name, instructions, prompt) if part)
-            answer = await self._prompts.ask(heading, echo, self._host)
+            answer = await self._asked(heading, echo)
             if answer is None:
                 return None
             answers.append(answer)
         return answers
+
+
+def _again(tries: int) -> str:
+    return f"That one was not taken; try {tries} of {PASSWORD_TRIES}. " if tries > 1 else ""

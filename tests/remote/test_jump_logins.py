@@ -52,16 +52,18 @@ async def test_each_host_on_the_way_asks_in_its_own_name_and_says_when_a_passwor
     async with two_hosts(tmp_path, tries, []):
         container = await opened("box", settings=quick(), ask=operator.ask, workspace=workspace)
         await container.close()
-    again = "That one was not taken; try {} of 3. Password"
+    again = "That one was not taken; try {} of 3. Password:"
     assert [(question.host, question.prompt) for question in operator.prompts] == [
-        (GATE, "Password"), (GATE, again.format(2)),
-        ("box", "Password"), ("box", again.format(2)), ("box", again.format(3)),
+        (GATE, "Password:"), (GATE, again.format(2)),
+        ("box", "Password:"), ("box", again.format(2)), ("box", again.format(3)),
     ]  # fmt: skip
 
 
 async def test_a_jump_host_that_refuses_is_the_one_that_is_named(quick: Quick, tmp_path: Path) -> None:
     async with two_hosts(tmp_path, [], []):
-        error = await refusal(Container("box", settings=quick(), ask=Operator(secrets=["a", "b", "c", "d"]).ask))
+        guessing = Operator(secrets=["no"] * 9)
+        error = await refusal(Container("box", settings=quick(), ask=guessing.ask))
+        assert len(guessing.prompts) == 3, "a fourth guess is how accounts get locked"
         assert error.kind == "refused" and error.text.startswith(f"{GATE} refused the login"), error.text
         config = tmp_path / "ssh_config"
         config.write_text(config.read_text().replace("ProxyJump gate", "ProxyJump no-such-gate.invalid"))
