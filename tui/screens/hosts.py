@@ -54,7 +54,7 @@ class ChooseHosts(ModalScreen[list[str]]):
             yield OptionList(*lines, id="things", markup=False, compact=True)
             if self._typed:
                 hint = "or another, as for ssh: gpu-box, user@host:2222"
-                yield Input(self._named_before, placeholder=hint, compact=True, id="other")
+                yield Input(self._named_before, placeholder=hint, compact=True, select_on_focus=False, id="other")
             note = Text(NOTE if self._choices else "The ssh_config names no host; write one.", MUTED)
             if self._problem:
                 note = Text.assemble(

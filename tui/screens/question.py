@@ -25,7 +25,7 @@ class Dialog(ModalScreen[Answer]):
 
     def end(self, result: Answer | None = None) -> None:
         """Close it with ``result``, now or once it is in front again."""
-        if self.is_current:
+        if self.app.screen is self:  # Textual calls one below another dialog current too
             self.dismiss(result)
         else:
             self._ended = (result,)
@@ -35,7 +35,7 @@ class Dialog(ModalScreen[Answer]):
             self.call_later(self._end_now)
 
     def _end_now(self) -> None:
-        if self._ended is not None and self.is_current:
+        if self._ended is not None and self.app.screen is self:
             self.dismiss(self._ended[0])
 
 
