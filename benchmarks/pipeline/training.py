@@ -29,8 +29,9 @@ from benchmarks.options import Options
 from benchmarks.pipeline import peer
 from benchmarks.pipeline.material import ROOT, Run, call, offline, ours, samples
 
-BLOCK_STEPS = 12
-"""Of each turn; the first one is not counted, since the suspension falls into it."""
+BLOCK_STEPS, FULL_BLOCK_STEPS = 12, 30
+"""Of each turn; the first one is not counted, since the suspension falls into it. Steps of short packs take half as long, and a
+machine that is busy for a second weighs twice as much in as many of them."""
 FULL_PACK_TOKENS = 64
 """So short that nearly every sample fills one, or more than one."""
 START_LIMIT_S = 300.0
@@ -42,15 +43,15 @@ def measure(options: Options) -> Figures:
     run = ours(options)
     train = run.spec.train.model_copy(update={"pack_tokens": FULL_PACK_TOKENS})
     full = dataclasses.replace(run, spec=run.spec.model_copy(update={"train": train}))
-    return _figures(run, options, "") | _figures(full, options, ", packs full")
+    return _figures(run, options, "", BLOCK_STEPS) | _figures(full, options, ", packs full", FULL_BLOCK_STEPS)
 
 
-def _figures(run: Run, options: Options, words: str) -> Figures:
+def _figures(run: Run, options: Options, words: str, block_steps: int) -> Figures:
     folder = Path(tempfile.mkdtemp(prefix="eagle3-training-"))
     try:
         contestants = [_Contestant("ours", *_ours(run, folder)), _Contestant("speculators", *_theirs(run, folder))]
         try:
-            blocks = _take_turns(contestants, options.rounds(6))
+            blocks = _take_turns(contestants, options.rounds(6), block_steps)
         finally:
             for contestant in contestants:
                 contestant.end()
@@ -63,6 +64,27 @@ def _figures(run: Run, options: Options, words: str) -> Figures:
         f"a step of ours{words}": Figure.of(mine, "s"),
         f"a step of speculators'{words}": Figure.of(theirs, "s"),
     }
+
+
+class _Ends:
+    """The moments at which steps ended, from a file that grows by a line each. Every look reads the new lines alone: read from
+    the start a hundred times a second, our file of metrics took the processor that the training needs, more with each step."""
+
+    def __init__(self, file: Path, moment: Callable[[str], float | None]) -> None:
+        self._file, self._moment = file, moment
+        self._read = 0
+        self._found: list[float] = []
+
+    def __call__(self) -> list[float]:
+        """All so far."""
+        if self._file.exists():
+            with self._file.open("rb") as stream:
+                stream.seek(self._read)
+                whole, ended, _ = stream.read().rpartition(b"\n")
+            self._read += len(whole) + len(ended)
+            moments = map(self._moment, whole.decode().splitlines())
+            self._found += [moment for moment in moments if moment is not None]
+        return self._found
 
 
 class _Contestant:
@@ -101,7 +123,7 @@ class _Contestant:
         self._process.wait(30)
 
 
-def _take_turns(contestants: list[_Contestant], rounds: int) -> dict[str, list[float]]:
+def _take_turns(contestants: list[_Contestant], rounds: int, block_steps: int) -> dict[str, list[float]]:
     """The median step of each block, by contestant; the first block of each warms up."""
     for contestant in contestants:
         # One starts up alone, then waits for the other.
@@ -116,9 +138,9 @@ def _take_turns(contestants: list[_Contestant], rounds: int) -> dict[str, list[f
         for contestant in contestants if number % 2 else reversed(contestants):
             before = len(contestant.ends())
             contestant.go_on()
-            ends = contestant.wait_for(before + BLOCK_STEPS, STEP_LIMIT_S)
+            ends = contestant.wait_for(before + block_steps, STEP_LIMIT_S)
             contestant.hold()
-            counted = ends[before : before + BLOCK_STEPS]
+            counted = ends[before : before + block_steps]
             if number:
                 blocks[contestant.name].append(statistics.median(b - a for a, b in itertools.pairwise(counted)))
     return blocks
@@ -136,14 +158,12 @@ def _ours(run: Run, folder: Path) -> tuple[list[str], dict[str, str], Path, Call
         (copy / name).unlink(missing_ok=True)
     (copy / "spec.toml").unlink()
     (copy / "spec.toml").write_text(run.spec.to_toml())
-    rows = copy / "metrics.jsonl"
 
-    def ends() -> list[float]:
-        if not rows.exists():
-            return []
-        found = [json.loads(line) for line in rows.read_text().splitlines()]
-        return [row["t"] for row in found if row["stage"] == "train" and row.get("split") != "val"]
+    def moment(line: str) -> float | None:
+        row = json.loads(line)
+        return float(row["t"]) if row["stage"] == "train" and row.get("split") != "val" else None
 
+    ends = _Ends(copy / "metrics.jsonl", moment)
     return [sys.executable, "-m", "eagle3", "work", str(copy)], {}, folder / "ours.log", ends
 
 
@@ -165,8 +185,4 @@ def _theirs(run: Run, folder: Path) -> tuple[list[str], dict[str, str], Path, Ca
         run.spec, data, states, folder / "draft", trained_on / len(prepared), -(-tokens // run.spec.train.pack_tokens)
     )  # fmt: skip
     steps = folder / "steps"
-
-    def ends() -> list[float]:
-        return [float(line) for line in steps.read_text().splitlines()] if steps.exists() else []
-
-    return command, {"STEPS_FILE": str(steps)}, log, ends
+    return command, {"STEPS_FILE": str(steps)}, log, _Ends(steps, float)

@@ -76,6 +76,25 @@ def test_every_way_to_be_wrong_is_found_and_named(wrong: bytes, said: str) -> No
         check(parse(wrong), [1, 2, 3, 4, 5], layers=LAYERS, hidden_size=HIDDEN)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_one_value_that_is_no_number_is_found_in_every_precision(dtype: torch.dtype, value: float) -> None:
+    hidden = states().to(dtype)
+    hidden[4, 3, HIDDEN - 1] = value
+    with pytest.raises(StateError, match="NaN or infinite"):
+        check(parse(content([1, 2, 3, 4, 5], hidden)), [1, 2, 3, 4, 5], layers=LAYERS, hidden_size=HIDDEN)
+
+
+def test_states_that_share_only_their_extremes_are_no_copies() -> None:
+    hidden = states().clamp(-1, 1)
+    hidden[..., 0], hidden[..., 1] = 1.5, -1.5
+    assert all(len(set(extremes.flatten().tolist())) == 1 for extremes in (hidden.amin(-1), hidden.amax(-1)))
+    check(parse(content([1, 2, 3, 4, 5], hidden)), [1, 2, 3, 4, 5], layers=LAYERS, hidden_size=HIDDEN)
+    hidden[:, 3] = hidden[:, 2]
+    with pytest.raises(StateError, match="layers 2 and 3 are the same"):
+        check(parse(content([1, 2, 3, 4, 5], hidden)), [1, 2, 3, 4, 5], layers=LAYERS, hidden_size=HIDDEN)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_right_states_pass_and_keep_their_dtype(tmp_path: Path, dtype: torch.dtype) -> None:
     store = StateStore(tmp_path, layers=[2, 15, 27, 30], hidden_size=HIDDEN, dtype=str(dtype).removeprefix("torch."))
