@@ -156,6 +156,8 @@ class _Dialler:
         self._ask = ask
         self._settings = settings
         self._prompts = Prompts(host, ask.secret, self._pause)
+        self._at = host
+        """Which host is dialled now: a jump host on the way, or the host itself."""
         self._scope: asyncio.Timeout | None = None
         self._config = configs(settings)
 
@@ -170,23 +172,23 @@ class _Dialler:
                 connection: Connection = await dialling
                 return connection
         except TimeoutError as error:
-            text = f"{self._host} did not answer within {limit_s:.0f} s. Check the address, the network and a VPN."
+            text = f"{self._at} did not answer within {limit_s:.0f} s. Check the address, the network and a VPN."
             raise LinkError("unreachable", text) from error
         except asyncssh.PermissionDenied as error:
-            raise LinkError("refused", self._prompts.denied(plain(error.reason))) from error
+            raise LinkError("refused", self._prompts.denied(self._at, plain(error.reason))) from error
         except asyncssh.ConfigParseError as error:
             raise LinkError("unreachable", f"The ssh_config cannot be read: {plain(str(error))}.") from error
         except asyncssh.KeyImportError as error:
-            raise LinkError("refused", f"A key of yours for {self._host} cannot be used: {plain(str(error))}.") from error
+            raise LinkError("refused", f"A key of yours for {self._at} cannot be used: {plain(str(error))}.") from error
         except asyncssh.ChannelOpenError as error:
-            raise LinkError("unreachable", f"The jump host could not reach {self._host}: {plain(error.reason)}.") from error
+            raise LinkError("unreachable", f"The jump host could not reach {self._at}: {plain(error.reason)}.") from error
         except asyncssh.Error as error:
-            raise LinkError("unreachable", f"{self._host} did not complete the SSH handshake: {plain(str(error))}.") from error
+            raise LinkError("unreachable", f"{self._at} did not complete the SSH handshake: {plain(str(error))}.") from error
         except ValueError as error:
-            text = f"The ssh_config asks for something for {self._host} that this console cannot do: {plain(str(error))}."
+            text = f"The ssh_config asks for something for {self._at} that this console cannot do: {plain(str(error))}."
             raise LinkError("unreachable", text) from error
         except OSError as error:
-            raise LinkError("unreachable", _network_sentence(self._host, error)) from error
+            raise LinkError("unreachable", _network_sentence(self._at, error)) from error
 
     async def _dial(self, where: Where, depth: int, via: Connection | None = None) -> Connection:
         if depth > MAX_JUMPS:
@@ -200,6 +202,7 @@ class _Dialler:
             host=where.host, config=self._config, client_keys=None, known_hosts=None, **given
         )
         via = via or await self._jumps(getattr(resolved, "tunnel", None), depth)
+        self._at = f"{where.host} (on the way to {self._host})" if depth else self._host
         given |= login_options(resolved.config)
         hosts = KnownHosts(self._settings.state_dir / "known_hosts", self._others(resolved))
         try:
@@ -225,7 +228,7 @@ class _Dialler:
 
     async def attempt(self, host: str, known: Known, *, config: Any, via: Connection | None, **given: Any) -> Connection:
         """One handshake and login. Raises _UnknownKey where the operator has to be asked, before anything is sent."""
-        client = Client(known, self._prompts)
+        client = Client(known, self._prompts, self._at)
         try:
             raw = await asyncssh.connect(
                 host,

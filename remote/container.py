@@ -26,7 +26,7 @@ from remote.channel import Reply
 from remote.deepcheck import Told
 from remote.errors import EXIT_CODES, ContainerError, LinkError
 from remote.facade_part import READ_LIMIT_S, shaped
-from remote.follow import ENDED_STATES, METRICS, Backlog, Follower, RowTable, RunNews, Thinned, taken_probe
+from remote.follow import ENDED_STATES, METRICS, Backlog, Follower, RunNews, Thinned, taken_probe
 from remote.line import Line, LocalDial, dial_host
 from remote.link import Link, LinkKeeper
 from remote.readiness import ReadinessAsks
@@ -36,7 +36,7 @@ from remote.settings import Settings
 from remote.text import plain
 
 __all__ = [
-    "EXIT_CODES", "Ask", "Backlog", "Container", "ContainerError", "HostKeyQuestion", "Link", "LinkError", "Output", "RowTable",
+    "EXIT_CODES", "Ask", "Backlog", "Container", "ContainerError", "HostKeyQuestion", "Link", "LinkError", "Output",
     "RunNews", "SecretQuestion", "Settings", "Thinned", "Told", "redact",
 ]  # fmt: skip
 

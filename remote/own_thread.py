@@ -13,6 +13,7 @@ import functools
 import inspect
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from remote.ask import Ask, HostKeyQuestion, SecretQuestion
@@ -26,6 +27,25 @@ Make = Callable[[OnLink, Ask], Container]
 
 JOIN_LIMIT_S = 5.0
 _END = object()
+
+
+class LooseThreads(ThreadPoolExecutor):
+    """A thread for each call, which nobody waits for at the end: a name server that does not answer, or a file system that
+    hangs, would else keep the process alive after the operator has left."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """As the pool's."""
+        future: Future[T] = Future()
+
+        def work() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn(*args, **kwargs))
+                except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
+                    future.set_exception(error)
+
+        threading.Thread(target=work, name="link: aside", daemon=True).start()
+        return future
 
 
 class OwnThread:
@@ -78,6 +98,7 @@ class OwnThread:
 
     async def _live(self, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_default_executor(LooseThreads())
         ready.set()
         await self._stop.wait()
 

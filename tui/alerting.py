@@ -19,6 +19,8 @@ OF_STATE = {
     "finished": "finished", "failed": "failed", "stalled": "stalled", "unsupervised": "lost", "lost": "lost", "unknown": "lost",
 }  # fmt: skip
 FULL_SHARE = 0.05
+ROOM_SHARE = 0.07
+"""A disk that was nearly full has room again from here on: at the border itself a call would come with every file."""
 LINK_DOWN_S = 60.0
 """A link that is down for less is no reason to call anybody."""
 _SPAN = re.compile(r"(\d\d):(\d\d)\s*-\s*(\d\d):(\d\d)")
@@ -36,13 +38,27 @@ class Alert:
 def of_runs(before: Mapping[str, RunSummary], now: Iterable[RunSummary]) -> list[Alert]:
     """Runs whose state became one worth a call since the last look. A run that is seen for the first time is no news."""
     found = []
-    for run in now:
-        kind, old = OF_STATE.get(run.state), before.get(run.run_id)
-        if kind and old is not None and (old.state, old.attempt) != (run.state, run.attempt):
+    for _, run in _changed(before, now):
+        if kind := OF_STATE.get(run.state):
             words = one_line(run.state_text, 200)
             text = f"{run.run_id}: {state_label(run.state)}" + (f" ({words})" if words else "")
-            found.append(Alert(kind, f"{run.run_id} {run.attempt} {run.state}", text))
+            found.append(Alert(kind, _key_of(run), text))
     return found
+
+
+def over_runs(before: Mapping[str, RunSummary], now: Iterable[RunSummary]) -> list[str]:
+    """Keys of what no longer holds: a run that goes on after a stall may stall again, and that is news."""
+    return [_key_of(old) for old, run in _changed(before, now)]
+
+
+def _changed(before: Mapping[str, RunSummary], now: Iterable[RunSummary]) -> list[tuple[RunSummary, RunSummary]]:
+    """Runs in another state than before. An answer that is older than what is known (two were under way) changes nothing."""
+    pairs = [(old, run) for run in now if (old := before.get(run.run_id)) is not None and run.now >= old.now]
+    return [(old, run) for old, run in pairs if (old.state, old.attempt) != (run.state, run.attempt)]
+
+
+def _key_of(run: RunSummary) -> str:
+    return f"{run.run_id} {run.attempt} {run.state}"
 
 
 def of_disks(disks: Iterable[Disk]) -> list[Alert]:
@@ -57,9 +73,18 @@ def of_disks(disks: Iterable[Disk]) -> list[Alert]:
     return found
 
 
+def over_disks(disks: Iterable[Disk]) -> list[str]:
+    """Keys of disks that have room: one that fills up again is news."""
+    return [
+        f"disk {disk.mount or disk.path}"
+        for disk in disks
+        if disk.total_bytes and disk.free_bytes is not None and disk.free_bytes >= ROOM_SHARE * disk.total_bytes
+    ]
+
+
 def of_link(status: str, down_s: float, host: str, reason: str) -> list[Alert]:
-    """A link that is down for a minute."""
-    if status != "down" or down_s < LINK_DOWN_S:
+    """A link that is down for a minute, or refused: a host that was built anew while nobody looked comes back no other way."""
+    if status not in ("down", "refused") or down_s < LINK_DOWN_S:
         return []
     return [Alert("link", "link", f"No link to {host} for {down_s / 60:.0f} min: {one_line(reason, 200)}")]
 

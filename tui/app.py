@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import SystemCommand
@@ -22,9 +22,10 @@ from tui import messages
 from tui.alerting import Alert, of_link
 from tui.calling import Caller
 from tui.catalog import summaries
+from tui.exporting import Tables, written_to
 from tui.fleet import NOT_KEPT, Member, Place
 from tui.formats import count_label, one_line
-from tui.keymap import KEYS
+from tui.keymap import KEYS, key_of
 from tui.login import login_questions
 from tui.navigation import Navigation
 from tui.news import News
@@ -68,6 +69,7 @@ class ConsoleApp(Navigation, News, Taping):
         worker_python: str = "",
         actor: str = "",
         others: Sequence[Place] = (),
+        named: bool = False,
         dial: Callable[[str], Connect] | None = None,
         hosts: Callable[[], Sequence[str]] = tuple,
         clock: Callable[[], float] = time.time,
@@ -98,7 +100,7 @@ class ConsoleApp(Navigation, News, Taping):
         self._record_to, self.replay_of, self._speed = record_to, replay_of, speed
         self._ask = login_questions(self)
         self.members = {}
-        self.front = self._enlist(Place(host, connect))
+        self.front = self._enlist(Place(host, connect, named))
         for place in others:
             self._enlist(place)
         self._pace()
@@ -123,7 +125,7 @@ class ConsoleApp(Navigation, News, Taping):
             tell=lambda text: self.tell(text, "warning"),
         )  # fmt: skip
         self.members[name] = member = Member(
-            name, Console(name, poll_s=self._poll_s), session, caller, self,
+            name, Console(name, poll_s=self._poll_s), session, caller, self, place.named,
         )  # fmt: skip
         return member
 
@@ -226,11 +228,7 @@ class ConsoleApp(Navigation, News, Taping):
         """A note to the operator; remote text is shown as text. One about a host that is not in front names it."""
         if not self.in_front and self.here.name not in text:
             text = f"{self.here.name}: {text}"
-        text = one_line(text)
-        for note in list(self._notifications):
-            if note.message == text:
-                self._unnotify(note)  # the same note twice would only cover more
-        self.notify(text, severity=cast(Any, severity), markup=False, timeout=TOAST_S[severity])
+        self.say(one_line(text), severity, TOAST_S[severity])
 
     def call_for(self, alerts: Sequence[Alert]) -> None:
         """Show what is new of ``alerts``, and call the operator."""
@@ -270,6 +268,8 @@ class ConsoleApp(Navigation, News, Taping):
         if isinstance(self.screen, ConsoleScreen) and (text := self.screen.clip()):
             self.copy_to_clipboard(text)
             self.tell(f"Copied {count_label(text.count(chr(10)) + 1)} lines, where the terminal lets it (OSC 52).")
+        else:
+            self.tell("There is nothing here to copy.", "warning")
 
     def may_change(self) -> bool:
         """Whether anything may be changed from here; says so where not."""
@@ -290,20 +290,25 @@ class ConsoleApp(Navigation, News, Taping):
     def action_export(self) -> None:
         """Write the screen to ``eagle3-<screen>-<time>.svg`` in the current folder, and what it shows as CSV or JSON beside."""
         here = self.screen.HERE if isinstance(self.screen, ConsoleScreen) else "dialog"
-        path = Path.cwd() / f"eagle3-{here}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(self.clock()))}.svg"
-        more = self.screen.exports() if isinstance(self.screen, ConsoleScreen) else {}
+        path = Path(f"eagle3-{here}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(self.clock()))}.svg")
+        tables = self.screen.exports() if isinstance(self.screen, ConsoleScreen) else dict
+        self.run_worker(self._export(path, self._pictured(), tables))
+
+    async def _export(self, path: Path, picture: str, tables: Tables) -> None:
+        """Write them beside the event loop: the rows of a long run take seconds."""
         try:
-            self.export(path)
-            for suffix, text in more.items():
-                path.with_suffix(f".{suffix}").write_text(text, encoding="utf-8")
+            written = await asyncio.to_thread(written_to, path, picture, tables)
         except OSError as error:
             self.tell(f"{path} cannot be written: {error.strerror}; start the console elsewhere.", "error")
         else:
-            self.tell(f"Wrote {path}{''.join(f', .{suffix}' for suffix in more)}.")
+            self.tell(f"Wrote {', '.join(map(str, written))}.")
 
     def export(self, path: Path) -> None:
         """Write the screen as it is to an SVG file. Raises OSError."""
-        path.write_text(self.export_screenshot(title=f"{self.TITLE} · {self.console_state.host}"), encoding="utf-8")
+        written_to(path, self._pictured())
+
+    def _pictured(self) -> str:
+        return self.export_screenshot(title=f"{self.TITLE} · {self.console_state.host}")
 
     def action_leave(self) -> None:
         from tui.screens.confirm import Choice, Confirm
@@ -338,9 +343,11 @@ class ConsoleApp(Navigation, News, Taping):
         if not self.in_front:
             return  # it is shown, and followed, when its host comes to the front
         self.session.follow(run_id)
-        while len(self.screen_stack) > 1 and not isinstance(self.screen, ConsoleScreen):
-            self.pop_screen()
-        self.action_go("run")
+        if isinstance(self.screen, ConsoleScreen) and not self.screen.is_written_in:
+            self.action_go("run")
+        else:  # what is asked or written there is not taken away, and its next letters are no keys of the Run screen
+            key = key_of("everywhere", "go('run')")
+            self.tell(f"{run_id} is open; press {key} to see it.")
         self.present()
 
     def compare(self, run_ids: Sequence[str]) -> None:

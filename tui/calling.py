@@ -46,9 +46,9 @@ class Caller:
             self._call(fresh)
         return fresh
 
-    def forget(self, key: str) -> None:
-        """The fact is over: told again when it comes back."""
-        self._told.discard(key)
+    def forget(self, *keys: str) -> None:
+        """These facts are over: told again when they come back."""
+        self._told.difference_update(keys)
 
     def _call(self, alerts: list[Alert]) -> None:
         if self._settings.bell:

@@ -124,6 +124,8 @@ class Catalog:
                 continue
             try:
                 self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", (*key, run.model_dump_json(), at))
+            except ValueError:
+                continue  # a text of it is none that can be kept (half a character); the host still has the run
             except sqlite3.Error as error:
                 self.problem = f"The list of known runs in {self.path} cannot be written ({error}); the host still has them."
                 return
@@ -145,15 +147,15 @@ class Catalog:
     ) -> None:
         """Keep the last readiness report for a spec, with when each check was learnt and when the whole (this machine's
         Unix seconds)."""
-        row = (host, workspace, spec_hash, report.model_dump_json(), json.dumps(dict(ages)), at)
         try:
+            row = (host, workspace, spec_hash, report.model_dump_json(), json.dumps(dict(ages)), at)
             self._db.execute("INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?)", row)
             self._db.execute(
                 "DELETE FROM reports WHERE host = ? AND rowid NOT IN "
                 "(SELECT rowid FROM reports WHERE host = ? ORDER BY learnt_at DESC LIMIT ?)",
                 (host, host, REPORTS_KEPT),
             )
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError) as error:
             self.problem = f"The readiness report cannot be kept in {self.path} ({error}); it lasts until you quit."
 
     def report(self, host: str, workspace: str, spec_hash: str) -> tuple[Report, dict[str, float], float] | None:

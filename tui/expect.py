@@ -10,7 +10,7 @@ from eagle3.core.estimate import Estimate, StageEstimate, break_even_lines, esti
 from eagle3.core.rates import RateSource
 from eagle3.core.records import Disk, Probe
 from eagle3.core.spec import RunSpec
-from tui.formats import UNKNOWN, bytes_label, count_label, duration_label
+from tui.formats import UNKNOWN, age_label, bytes_label, count_label, duration_label
 from tui.state import Console
 
 
@@ -44,6 +44,12 @@ def free_words(probe: Probe | None, spec: RunSpec, taken: Sequence[str] = ()) ->
     return (
         f"{bytes_label(disk.free_bytes)} free on {disk.mount or disk.path}{keeps if low else ''}{' — not enough' if low else ''}"
     )
+
+
+def as_of(console: Console, now: float) -> str:
+    """ " as of 2 h ago" where what is known of the container is stale, else nothing."""
+    at = console.probe.at
+    return f" as of {age_label(now - at)}" if at is not None and console.stale(at, now) else ""
 
 
 def disk_line(probe: Probe | None, spec: RunSpec) -> str:
@@ -117,8 +123,10 @@ def gpu_line(probe: Probe | None, spec: RunSpec) -> str:
     return f"{needs}; least free {bytes_label(free[least])}, on GPU {least}{low}"
 
 
-def launch_rows(console: Console, spec: RunSpec, run_id: str, secret_names: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """What a confirmation of a launch shows."""
+def launch_rows(
+    console: Console, spec: RunSpec, run_id: str, secret_names: Sequence[str] = (), old: str = ""
+) -> list[tuple[str, str]]:
+    """What a confirmation of a launch shows. ``old``: as of when what is free is, where that is not now."""
     secrets = [("Secrets", ", ".join(secret_names))] if secret_names else []
     gpus = gpu_line(console.probe.value, spec)
     return [
@@ -130,8 +138,8 @@ def launch_rows(console: Console, spec: RunSpec, run_id: str, secret_names: Sequ
         ),
         ("Training", f"{count_label(spec.train.max_steps)} steps, vocabulary {count_label(spec.vocabulary.size)}"),
         ("Workspace", spec.workspace),
-        ("Disk", disk_line(console.probe.value, spec)),
-        *([("GPU", gpus)] if gpus else []),
+        ("Disk", disk_line(console.probe.value, spec) + old),
+        *([("GPU", gpus + old)] if gpus else []),
         ("Time", time_line(expected(console, spec))),
         *secrets,
         ("Run", run_id),

@@ -1,14 +1,28 @@
-"""Records as tables for other programs: CSV with one column a field, and JSON as it came. Pure."""
+"""Records as tables for other programs: CSV with one column a field, and JSON as it came; and the files of an export."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Tables = Callable[[], Mapping[str, str]]
+"""Makes the texts by suffix of their files; called in a thread, so what it works on is a copy."""
+
+
+def written_to(path: Path, picture: str, tables: Tables = dict) -> list[Path]:
+    """Write the picture to ``path`` and the tables beside it; the files. Raises OSError, also where this folder is gone."""
+    path = Path.cwd() / path
+    found = {path: picture} | {path.with_suffix(f".{suffix}"): text for suffix, text in tables().items()}
+    for file, text in found.items():
+        file.write_text(text, encoding="utf-8", errors="replace")
+    return list(found)
 
 
 def tables_of(records: Sequence[BaseModel]) -> dict[str, str]:

@@ -29,21 +29,28 @@ if TYPE_CHECKING:
     from tui.mending import Mending
     from tui.ports import Connect
     from tui.session import Session
-    from tui.state import Console
+    from tui.state import Console, LinkState
 
 BEHIND_POLLS = 6
 """A host that is not in front is asked this many times less often: many hosts cost little more than one."""
 
 
 NOT_KEPT = (0.0, -1, "")
+LATER = {
+    "readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen",
+    "notes": "NotesScreen", "compare": "CompareScreen",
+}  # fmt: skip
+"""Screens imported when they are first opened: the plots alone cost a third of a second. Each host has its own."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A host to open: its name as shown, and how to reach it."""
+    """A host to open: its name as shown, and how to reach it. ``named``: somebody has just typed it, so that a name that is
+    wrong comes back to them."""
 
     name: str
     connect: Connect
+    named: bool = False
 
 
 @dataclass
@@ -60,6 +67,8 @@ class Member:
     session: Session
     caller: Caller
     app: ConsoleApp
+    named: bool = False
+    """Its name was typed by somebody and has not answered yet."""
     machine_chosen: bool = False
     looked_at: float | None = None
     kept: tuple[float, int, str] = NOT_KEPT
@@ -106,6 +115,7 @@ class Fleet:
 
     members: dict[str, Member]
     front: Member
+    clock: Callable[[], float]
     _poll_s: float
     _speed: float
     _dial: Callable[[str], Connect] | None
@@ -118,7 +128,10 @@ class Fleet:
         def present(self) -> None: ...
         def ask_once(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None: ...
 
+        call_later: Any
         push_screen: Any
+        run_worker: Any
+        uninstall_screen: Any
         is_screen_installed: Any
         get_screen: Any
 
@@ -226,26 +239,60 @@ class Fleet:
         for screen, then in waiting:
             self.push_screen(screen, then)
 
-    def open_host(self, name: str) -> None:
-        """Have one host more, and bring it to the front."""
+    def open_host(self, name: str, named: bool = False) -> None:
+        """Have one host more, and bring it to the front. ``named``: its name was typed."""
         if name not in self.members and self._dial is not None:
-            self._begin(self._enlist(Place(name, self._dial(name))))
+            self._begin(self._enlist(Place(name, self._dial(name), named)))
         self.bring(name)
+
+    def close_host(self, member: Member) -> None:
+        """Have one host less; it is not the one in front."""
+        del self.members[member.name]
+        for known in [name for name in LATER if self.is_screen_installed(f"{name} of {member.name}")]:
+            self.uninstall_screen(f"{known} of {member.name}")
+        self.run_worker(member.session.close(), exit_on_error=False)
+        self.run_worker(member.caller.close(), exit_on_error=False)
+        self.present()
+
+    def first_answer(self, link: LinkState) -> None:
+        """Where a host that was named here is not reached at all, its name comes back as it was typed, with the reason."""
+        member = self.here
+        if not member.named or link.status == "connecting":
+            return
+        member.named = False
+        if link.status in ("down", "refused"):
+            self.call_later(self._name_again, member, link.reason)
+
+    def _name_again(self, member: Member, problem: str) -> None:
+        if isinstance(self.screen, ConsoleScreen) and not self.screen.is_written_in:
+            self.bring(member.name)
+            self.action_hosts(again=member, problem=problem)
 
     def action_next_host(self) -> None:
         """The next host of this console."""
         names = list(self.members)
         self.bring(names[(names.index(self.front.name) + 1) % len(names)])
 
-    def action_hosts(self) -> None:
-        """Choose the host in front, or open one more."""
+    def action_hosts(self, again: Member | None = None, problem: str = "") -> None:
+        """Choose the host in front, or open one more. ``again``: this one was named and not reached, for the reason
+        ``problem``; where another is chosen in its place, it goes."""
         from tui.screens.hosts import ChooseHosts, HostChoice
 
         def chosen(picked: list[str] | None) -> None:
+            known = {choice.name for choice in found}
             for name in picked or []:
-                self.open_host(name)
+                self.open_host(name, named=name not in known)
+            if again is not None and picked:
+                if again.name in picked:
+                    again.named = True
+                    again.session.reconnect()
+                elif again is not self.front:
+                    self.close_host(again)
 
-        found = [HostChoice(name, link_words(member.console.link)) for name, member in self.members.items()]
+        now = self.clock()
+        found = [HostChoice(name, link_words(member.console.link, now)) for name, member in self.members.items()]
         if self._dial is not None:
             found += [HostChoice(name) for name in self._hosts() if name not in self.members]
-        self.ask_once(ChooseHosts(found, self.front.name, typed=self._dial is not None), chosen)
+        typed = again.name if again is not None else ""
+        dialog = ChooseHosts(found, self.front.name, typed=self._dial is not None, named=typed, problem=problem)
+        self.ask_once(dialog, chosen)

@@ -6,6 +6,7 @@ Everything shown to a person goes through here, so that "3 min 05 s" is written 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
 from eagle3.core.harmless import clean_line, clean_lines, clean_text, one_line
@@ -27,6 +28,7 @@ __all__ = [
     "duration_label",
     "fit",
     "fit_middle",
+    "moment_label",
     "number_label",
     "one_line",
     "pair_label",
@@ -45,6 +47,12 @@ LINK_WORDS: dict[str, tuple[str, str]] = {
     "refused": ("✗", "refused"),
 }
 """Link status -> symbol and word."""
+
+
+def moment_label(t: float, now: float, form: str = "%H:%M") -> str:
+    """A moment (Unix seconds) by this machine's time zone: "14:03", and with its day where that is not the day of ``now``."""
+    then = time.localtime(t)
+    return time.strftime(form if then[:3] == time.localtime(now)[:3] else f"%b %d {form}", then)
 
 
 def state_label(state: str) -> str:

@@ -81,7 +81,7 @@ class Launching:
             return
         run_id = plan.new_run_id(spec.size, app.clock())
         names = [*plan.secret_names(choices), *filter(None, [spec.alerts.webhook_env])]
-        rows = expect.launch_rows(app.console_state, spec, run_id, names)
+        rows = expect.launch_rows(app.console_state, spec, run_id, names, expect.as_of(app.console_state, app.clock()))
         self._ask(f"Launch the {spec.size}?", rows, Choice("launch", "y", "Launch"), Wanted(spec, run_id, tuple(names)))
 
     def _ask(self, title: str, rows: list[tuple[str, str]], yes: Choice, wanted: Wanted) -> None:

@@ -59,6 +59,7 @@ def open_console(
 
     kept = catalog.Catalog(catalog.default_path())
     names = [THIS_MACHINE] if local else list(hosts) or _choose(kept, settings)
+    known = set() if local or hosts else set(known_hosts(kept))  # the others were typed in the list's own field
     if not names:
         kept.close()
         return 0
@@ -69,7 +70,8 @@ def open_console(
     app = ConsoleApp(
         dial(names[0]),
         host=names[0],
-        others=[Place(name, dial(name)) for name in names[1:]],
+        named=bool(known) and names[0] not in known,
+        others=[Place(name, dial(name), bool(known) and name not in known) for name in names[1:]],
         dial=dial,
         hosts=lambda: known_hosts(kept),
         workspace=workspace,

@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 from textual.widgets import Input
 
-from tui.fleet import Fleet
+from tui.fleet import LATER, Fleet
 from tui.keymap import key_of
 from tui.screens.base import ConsoleScreen
 from tui.terminal import TerminalApp
-
-LATER = {
-    "readiness": "ReadinessScreen", "launch": "LaunchScreen", "run": "RunScreen", "runs": "RunsScreen", "logs": "LogsScreen",
-    "notes": "NotesScreen", "compare": "CompareScreen",
-}  # fmt: skip
-"""Screens imported when they are first opened: the plots alone cost a third of a second."""
 
 
 class Navigation(Fleet, TerminalApp):

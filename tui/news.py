@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from tui.alerting import Alert, happened_words, of_disks, of_runs, since_words
+from tui.alerting import Alert, happened_words, of_disks, of_runs, over_disks, over_runs, since_words
 from tui.formats import age_label, clean_text
 from tui.readiness_news import ReadinessNews
 from tui.state import NotesView, RunView
 
 if TYPE_CHECKING:
+    from eagle3.core.records import RunSummary
     from tui import messages
     from tui.catalog import Catalog
     from tui.fleet import Member
 
+LAUNCHES = ("Launching", "Resuming")
+"""How the session calls what starts a run."""
 KEEP_S = 60.0
 """The picture of a run that goes on is kept so often."""
 
@@ -43,19 +46,21 @@ class News(ReadinessNews):
     def on_link_changed(self, message: messages.LinkChanged) -> None:
         self.console_state.take_link(message.link)
         self.present()
+        self.first_answer(message.link)
 
     def on_probe_arrived(self, message: messages.ProbeArrived) -> None:
+        self.console_state.enter(self.session.workspace)
         before = {run_id: known.value for run_id, known in self.console_state.runs.items()}
         if self.here.looked_at is not None:
             away = age_label(message.at - self.here.looked_at)
             self.console_state.since = since_words(before, message.probe.runs, away)
             self.session.ask_since(message.at - self.here.looked_at, message.probe.now)
             self.here.looked_at = None
-        elif self.console_state.probe.at is not None:
-            self.call_for(of_runs(before, message.probe.runs))
+        else:
+            self._runs_told(before, message.probe.runs)
+        self.caller.forget(*over_disks(message.probe.disks))
         self.call_for(of_disks(message.probe.disks))
         self.console_state.take_probe(message.probe, message.at)
-        self.console_state.workspace = self.session.workspace
         if not self.here.machine_chosen:
             from tui import plan  # loaded by now, where there was somebody to preload it
 
@@ -64,6 +69,12 @@ class News(ReadinessNews):
             self.catalog.save(self.console_state.host, self.session.workspace, message.probe.runs, message.at)
             self._tell_catalog_problem()
         self.present()
+
+    def _runs_told(self, before: Mapping[str, RunSummary], now: Sequence[RunSummary]) -> None:
+        """Call for what became of runs. What was known from an earlier console is compared by `since_words`, not here."""
+        if self.console_state.probe.at is not None:
+            self.caller.forget(*over_runs(before, now))
+            self.call_for(of_runs(before, now))
 
     def on_bare_probe_arrived(self, message: messages.BareProbeArrived) -> None:
         self.console_state.take_bare(message.probe, message.at)
@@ -74,6 +85,8 @@ class News(ReadinessNews):
         self.present()
 
     def on_news_arrived(self, message: messages.NewsArrived) -> None:
+        before = {run_id: known.value for run_id, known in self.console_state.runs.items() if run_id == message.run_id}
+        self._runs_told(before, [message.news.summary])
         self.console_state.take_news(message.run_id, message.news, message.at, message.fresh)
         self.keep_picture(self.here, KEEP_S)
         self.present()
@@ -136,14 +149,16 @@ class News(ReadinessNews):
     def on_services_arrived(self, message: messages.ServicesArrived) -> None:
         from tui.screens.servers import ServersScreen
 
-        if self.in_front and isinstance(self.screen, ServersScreen):
-            self.screen.show(message.found, message.problem)
+        for screen in self.screen_stack if self.in_front else ():  # a question may have come over it
+            if isinstance(screen, ServersScreen):
+                screen.show(message.found, message.problem)
 
     def on_forkable_arrived(self, message: messages.ForkableArrived) -> None:
         from tui.screens.fork import ForkScreen
 
-        if self.in_front and isinstance(self.screen, ForkScreen) and self.screen.run_id == message.run_id:
-            self.screen.show(message.found, message.problem)
+        for screen in self.screen_stack if self.in_front else ():  # a question may have come over it
+            if isinstance(screen, ForkScreen) and screen.run_id == message.run_id:
+                screen.show(message.found, message.problem)
 
     def on_asked(self, message: messages.Asked) -> None:
         self.tell(message.text)
@@ -210,6 +225,8 @@ class News(ReadinessNews):
         self.tell(f"{message.what}: {message.text} It is asked again under the same name.", "warning")
 
     def on_ask_failed(self, message: messages.AskFailed) -> None:
-        self.console_state.launching = ""
+        if message.what.startswith(LAUNCHES):
+            # Only then: what else failed meanwhile must not let a second launch begin beside the one under way.
+            self.console_state.launching = ""
         self.tell(f"{message.what}: {message.text}", "error")
         self.present()

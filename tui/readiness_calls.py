@@ -33,7 +33,7 @@ class ReadinessCalls(SessionPart):
 
     def stop_job(self) -> None:
         """Stop the deep check or the build under way; what it has done stays."""
-        self._change("Stopping", self._stop_job())
+        self._change("Stopping the check", self._stop_job())
 
     def remedy(self, spec: RunSpec, check_id: str, action: Action, *, token: str = "") -> None:
         """Ask what a remedy would do, or with the ``token`` of such an answer, do it."""

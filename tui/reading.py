@@ -46,6 +46,9 @@ class Search:
     """How many matches lie before ``offsets[0]``."""
     current: int | None = None
     levels: dict[str, int] = field(default_factory=dict)
+    ignore_case: bool = True
+    size: int = 0
+    """Bytes of the log when it was searched; what was written since was not looked at."""
 
     @property
     def position(self) -> int | None:
@@ -118,19 +121,30 @@ class Reading:
         return LogAsk("search", self.name, at=self.top, text=pattern, ignore_case=pattern == pattern.lower())
 
     def next_match(self, forward: bool) -> int | LogAsk | None:
-        """The next match's offset; a search where it lies beyond the known ones; None at the last one."""
+        """The next match's offset; a search where it lies beyond the known ones, or where the log has grown since it was
+        searched; None at the last one."""
         found = self.search
-        if found is None or not found.offsets:
+        if found is None or not (found.offsets or (forward and self.grown)):
             return None
+        if not found.offsets:
+            return self._search_on("at", self.top)
         here = self.top if found.current is None else found.current
         place = bisect_right(found.offsets, here) if forward else bisect_left(found.offsets, here) - 1
         if 0 <= place < len(found.offsets):
             return found.offsets[place]
-        beyond = found.first + len(found.offsets) < found.total if forward else found.first > 0
+        beyond = found.first + len(found.offsets) < found.total or self.grown if forward else found.first > 0
         if not beyond:
             return None
-        at = found.offsets[-1] + 1 if forward else found.offsets[0]
-        return LogAsk("search", self.name, "at" if forward else "earlier", at, text=found.pattern)
+        return self._search_on("at", found.offsets[-1] + 1) if forward else self._search_on("earlier", found.offsets[0])
+
+    @property
+    def grown(self) -> bool:
+        """Whether the log is longer than when it was searched."""
+        return self.search is not None and self.size > self.search.size
+
+    def _search_on(self, place: Place, at: int) -> LogAsk:
+        assert self.search is not None
+        return LogAsk("search", self.name, place, at, text=self.search.pattern, ignore_case=self.search.ignore_case)
 
     # --- what came
 
@@ -142,7 +156,7 @@ class Reading:
         self.at, self.size, self.problem = at, page.size, ""
         if ask.place == "later" and ask.at == self.end:
             if page.size < self.end:  # the log begins anew
-                self.lines, self.start, self.end, self.top = [], 0, 0, 0
+                self.lines, self.start, self.end, self.top, self.search = [], 0, 0, 0, None
                 return
             half = bool(self.lines) and bool(page.lines) and page.start < self.end
             if half:  # the last line was not whole yet: it comes again, longer
@@ -168,7 +182,9 @@ class Reading:
     def take_search(self, ask: LogAsk, found: LogSearch) -> int | None:
         """Keep what was found; gives the match to go to: the first one from the reader on, else the last one before."""
         offsets = [*found.before, *found.after]
-        self.search = Search(ask.text, offsets, found.total, found.index - len(found.before), None, found.levels)
+        first = found.index - len(found.before)
+        looked = max(self.size, found.scanned)
+        self.search = Search(ask.text, offsets, found.total, first, None, found.levels, ask.ignore_case, looked)
         if not offsets:
             return None
         backward = ask.place == "earlier" or not found.after

@@ -64,8 +64,8 @@ class ReadingCalls(SessionPart):
             self._post(messages.AskFailed(f"Reading all rows of {run_id}", sentence(error)))
 
     async def _services(self) -> None:
-        container = await self._ready()
         try:
+            container = await self._ready()
             self._post(messages.ServicesArrived(await container.services()))
         except (LinkError, ContainerError) as error:
             self._post(messages.ServicesArrived(None, sentence(error)))
@@ -79,9 +79,9 @@ class ReadingCalls(SessionPart):
         self._post(messages.SinceArrived(found, ago_s))
 
     async def _read_log(self, run_id: str, ask: LogAsk) -> None:
-        container = await self._ready()
         answer: list[LogFile] | LogPage | LogSearch | int
         try:
+            container = await self._ready()
             if ask.op == "files":
                 answer = await container.log_files(run_id)
             elif ask.op == "page":
@@ -97,8 +97,8 @@ class ReadingCalls(SessionPart):
             self._post(messages.LogArrived(run_id, ask, answer, self._clock()))
 
     async def _notes(self, run_id: str, edit: tuple[str, str] | None) -> None:
-        container = await self._ready()
         try:
+            container = await self._ready()
             found = await (container.save_notes(*edit, run_id) if edit else container.notes(run_id))
         except (LinkError, ContainerError) as error:
             self._post(messages.NotesFailed(run_id, sentence(error), edit is not None))
@@ -122,8 +122,8 @@ class ReadingCalls(SessionPart):
                 self._post(messages.RunCollected(run_id, view, spec_toml))
 
     async def _add_note(self, run_id: str, line: str) -> None:
-        container = await self._ready()
         try:
+            container = await self._ready()
             await container.add_note(line, run_id)
         except (LinkError, ContainerError) as error:
             self._post(messages.NoteAdded(line, sentence(error)))

@@ -57,7 +57,7 @@ class RunCalls(SessionPart):
 
     def stop(self, run_id: str, mode: StopMode) -> None:
         """Stop a run: "now" or "after-checkpoint"."""
-        self._change("Stopping", self._stop(run_id, mode))
+        self._change(f"Stopping {run_id}", self._stop(run_id, mode))  # one of another run under way goes on
 
     def control(self, run_id: str, action: Literal["pause", "go-on", "checkpoint"], lift: Sequence[Pause] = ()) -> None:
         """Hold a run, let it go on, or have it save now. ``lift``: the pauses that a "go-on" ends."""
@@ -99,8 +99,8 @@ class RunCalls(SessionPart):
             self._post(messages.Asked(run_id, f"{run_id}: {said}"))
 
     async def _forkable(self, run_id: str) -> None:
-        container = await self._ready()
         try:
+            container = await self._ready()
             self._post(messages.ForkableArrived(run_id, await container.forkable(run_id)))
         except (LinkError, ContainerError) as error:
             self._post(messages.ForkableArrived(run_id, None, sentence(error)))

@@ -62,6 +62,8 @@ class Session(RunCalls, ReadingCalls, ReadinessCalls):
         self._go = asyncio.Event()
         self._go.set()
         self._container: ContainerPort | None = None
+        self._impossible: ContainerError | None = None
+        """Why there is no container to ask, and never will be for this host and workspace."""
         self._opened = asyncio.Event()
         self._wake = asyncio.Event()
         self._probe_due = 0.0
@@ -101,6 +103,8 @@ class Session(RunCalls, ReadingCalls, ReadinessCalls):
         """Dial now, and let the login ask what it has to ask."""
         if self._container is not None:
             self._container.reconnect()
+        elif self._impossible is not None:
+            self._spawn("Connecting", self._run())
         self._wake.set()
 
     def follow(self, run_id: str) -> None:
@@ -160,6 +164,8 @@ class Session(RunCalls, ReadingCalls, ReadinessCalls):
     async def _guard(self, what: str, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
+        except (LinkError, ContainerError) as error:
+            self._post(messages.AskFailed(what, sentence(error)))
         except Exception as error:  # noqa: BLE001 - told to the operator, with its kind; the console goes on
             text = f"the console met an error of its own: {type(error).__name__}: {error}"
             self._post(messages.AskFailed(what, one_line(text)))
@@ -179,7 +185,10 @@ class Session(RunCalls, ReadingCalls, ReadinessCalls):
         except ContainerError as error:
             # What was asked for cannot be dialled at all: a mistake in the host or the workspace.
             self._post(messages.LinkChanged(LinkState("refused", self._clock(), sentence(error))))
+            self._impossible = error
+            self._opened.set()  # nobody waits for it
             return
+        self._impossible = None
         try:
             await self._container.open(persist=True)
         except (LinkError, ContainerError) as error:
@@ -213,26 +222,31 @@ class Session(RunCalls, ReadingCalls, ReadinessCalls):
 
     async def _ready(self) -> ContainerPort:
         await self._opened.wait()
-        assert self._container is not None
+        if self._container is None:
+            raise self._impossible or ContainerError("usage", "The console is not connected.")
         return self._container
 
     async def _follow(self, run_id: str) -> None:
         tries = 0
         while True:
             fresh = True
-            # Asked for at each try: another workspace brings another container.
-            container = await self._ready()
             try:
+                # Asked for at each try: another workspace brings another container.
+                container = await self._ready()
                 container.watch(run_id)
-                async for news in container.follow(run_id, poll_s=FOLLOW_S, probe_s=self._poll_s):
-                    tries = 0
-                    if news.probe is not None:
-                        self._post(messages.ProbeArrived(news.probe, self._clock()))
-                        self._probe_due = asyncio.get_running_loop().time() + self._poll_s + FOLLOW_LATE_S
-                    self._post(messages.NewsArrived(run_id, news, self._clock(), fresh))
-                    fresh = False
-                    await self._go.wait()
-                return
+                async with contextlib.aclosing(container.follow(run_id, poll_s=FOLLOW_S, probe_s=self._poll_s)) as following:
+                    async for news in following:
+                        if container is not self._container or not self._opened.is_set():
+                            break  # another workspace was asked for meanwhile: these are news of the one before
+                        tries = 0
+                        if news.probe is not None:
+                            self._post(messages.ProbeArrived(news.probe, self._clock()))
+                            self._probe_due = asyncio.get_running_loop().time() + self._poll_s + FOLLOW_LATE_S
+                        self._post(messages.NewsArrived(run_id, news, self._clock(), fresh))
+                        fresh = False
+                        await self._go.wait()
+                    else:
+                        return
             except (LinkError, ContainerError) as error:
                 self._post(messages.FollowFailed(run_id, sentence(error)))
             await asyncio.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])

@@ -146,7 +146,7 @@ class RunView:
             self.log_seq = 0
             self.log_resets += 1
         self.summary = news.summary
-        self.progress = news.progress or self.progress or news.summary.progress
+        self.progress = news.progress or news.summary.progress
         self.metrics.take(news.rows)
         if fresh or "metrics.jsonl" in news.reset:
             self.all_rows_share = None
@@ -251,6 +251,14 @@ class Console:
     def take_link(self, link: LinkView) -> None:
         self.link = LinkState.of(link)
 
+    def enter(self, workspace: str) -> None:
+        """What comes now is of ``workspace``: the runs of another one are not gone, they are elsewhere. Notes that were typed
+        and not saved stay."""
+        if self.workspace and workspace != self.workspace:
+            self.runs, self.gone, self.marked = {}, {}, []
+            self.notes = {run_id: view for run_id, view in self.notes.items() if view.changed}
+        self.workspace = workspace
+
     def take_probe(self, probe: Probe, at: float) -> None:
         """A probe names every run of the workspace: what it does not name is gone."""
         self.probe = Known(probe, at)
@@ -291,8 +299,9 @@ class Console:
         self.runs[run_id] = Known(news.summary, at)
 
     def stale(self, at: float | None, now: float, poll_s: float | None = None) -> bool:
-        """Whether a value learnt ``at`` is older than three polls, or was never learnt."""
-        return at is None or now - at > STALE_POLLS * (poll_s or self.poll_s)
+        """Whether a value learnt ``at`` is older than three polls, or was never learnt; or so far in the future that this
+        machine's clock was set back since, and nobody knows how old it is."""
+        return at is None or abs(now - at) > STALE_POLLS * (poll_s or self.poll_s)
 
     def runs_by_age(self) -> list[Known[RunSummary]]:
         """Live runs first, then the newest."""
@@ -300,6 +309,13 @@ class Console:
             self.runs.values(),
             key=lambda known: (known.value.state not in LIVE_STATES, -(known.value.created_at or 0), known.value.run_id),
         )
+
+    def shown_run(self, shown: str) -> str:
+        """Whose log and notes are shown where ``shown`` are now: the open run's, else the same as long as there is that run,
+        else the latest one's. A run that somebody else has just launched takes no page from under a reader."""
+        if self.open_run is not None:
+            return self.open_run.run_id
+        return shown if shown in self.runs else self.latest_run()
 
     def latest_run(self) -> str:
         """The run that an unnamed request means: a live one, or the newest."""

@@ -50,14 +50,14 @@ class Taping(Fleet):
         elif self.recorder is not None:
             self.end_recording()
         else:
-            name = time.strftime("eagle3-%Y%m%d-%H%M%S.recording", time.localtime(self.clock()))
-            self.begin_recording(Path.cwd() / name)
+            self.begin_recording(Path(time.strftime("eagle3-%Y%m%d-%H%M%S.recording", time.localtime(self.clock()))))
 
     def begin_recording(self, path: Path) -> None:
         """Record into ``path`` from now on, beginning with how things stand."""
         from tui.recording import Recorder  # with half of the link: not before the first picture
 
         try:
+            path = path.absolute()  # of a folder that may be gone
             self.recorder = Recorder(path, self.clock, list(self.members), self.front.console.poll_s, self._secrets)
         except OSError as error:
             self.tell(f"{path} cannot be recorded to: {error.strerror or error}; name another file.", "error")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from textual import events
 from textual.app import App
@@ -15,11 +15,16 @@ from textual.screen import Screen
 from tui.formats import one_line
 from tui.keymap import key_label
 from tui.painting import Painted
+from tui.screens.question import Question
 from tui.themes.filters import AsciiFilter, PaletteFilter
 from tui.themes.palette import CALM, PALETTES, theme
 
 if TYPE_CHECKING:
     from tui.settings import Settings
+
+
+MOST_UNSAID = 6
+"""Notes kept for after a question; of more the newest."""
 
 
 class TerminalApp(App[None]):
@@ -35,6 +40,7 @@ class TerminalApp(App[None]):
         self._painted = {name: PaletteFilter(palette) for name, palette in PALETTES.items()}
         self._ascii = [AsciiFilter()] if settings.ascii else []
         self._on_terminal = Painted()
+        self._unsaid: list[tuple[str, str, float]] = []
 
     def get_driver_class(self) -> type[Driver]:
         """On a Unix terminal, ours."""
@@ -98,6 +104,34 @@ class TerminalApp(App[None]):
             self.screen.post_message(events.Resize(size, size))
         elif self._on_terminal.whole != (self.screen, size):
             self._paint_whole()
+
+    def say(self, text: str, severity: str, timeout_s: float) -> None:
+        """Show a note. Over a question there is none, since it could lie on the answers: it waits until that is answered."""
+        if self._asked:
+            others = [said for said in self._unsaid if said[0] != text]
+            self._unsaid = [*others[1 - MOST_UNSAID :], (text, severity, timeout_s)]
+            return
+        for note in list(self._notifications):
+            if note.message == text:
+                self._unnotify(note)  # the same note twice would only cover more
+        self.notify(text, severity=cast(Any, severity), markup=False, timeout=timeout_s)
+
+    @property
+    def _asked(self) -> bool:
+        return bool(self.screen_stack) and isinstance(self.screen, Question)
+
+    def _refresh_notifications(self) -> None:
+        """Textual's own, which it calls as a screen comes to the front."""
+        if self._asked:
+            return
+        unsaid, self._unsaid = self._unsaid, []
+        for note in unsaid:
+            self.say(*note)
+        super()._refresh_notifications()
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Textual's own; of what is no text (half a character in a name from outside) a mark is copied."""
+        super().copy_to_clipboard(text.encode("utf-8", "replace").decode())
 
     def desktop_note(self, text: str) -> None:
         """By OSC 9, which terminals that know no such thing ignore; only while another window is in front."""

@@ -16,6 +16,9 @@ _CONTROLS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
 )
 
+# What a file name that is not UTF-8 is read as; no terminal, file or clipboard takes it.
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+
 
 def clean_line(text: str, limit: int = 500) -> str:
     """One line of outside text made harmless: escape sequences, control, direction and zero-width characters removed.
@@ -26,6 +29,8 @@ def clean_line(text: str, limit: int = 500) -> str:
         parts = [part for part in text.split("\r") if part.strip()]
         text = parts[-1] if parts else ""
     text = _CONTROLS.sub("", _ESCAPES.sub("", text[: limit * 20].replace("\n", " "))).expandtabs(4)
+    if not text.isascii():
+        text = _SURROGATES.sub("\ufffd", text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -135,7 +135,8 @@ def summary(run_dir: Path, now: float) -> Dict[str, Any]:
         "paused_at": paused[0]["t"] if paused else None,
         "paused": paused,
         "last_row_age_s": max(0.0, now - known.row_t) if known.row_t is not None else None,
-        "progress": progress or None,
+        # Of an attempt that has just begun nothing is known yet; how far an earlier one came is not where it is.
+        "progress": (progress if ended else known.progress) or None,
         "stages": _stages(run_dir),
         "services": _services(run_dir),
         "now": now,

@@ -20,7 +20,8 @@ from safetensors import safe_open
 from eagle3.core.presets import resolve
 from eagle3.core.spec import STAGES
 from eagle3.targets import obtain
-from remote.container import Container, RowTable, Settings
+from remote.container import Container, Settings
+from tests.support.rows import RowTable
 from tests.support.sshd import Sshd
 from tests.support.waiting import until
 

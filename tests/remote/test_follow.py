@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from typing import Any
 
 import pytest
 
 from eagle3.core.records import MetricRow
-from remote.follow import Follower, RowTable, Thinned
+from remote.follow import Follower, Thinned, Told
 from remote.text import plain
 
 
@@ -31,17 +33,26 @@ def row(step: int, attempt: int = 1, **more: Any) -> dict[str, Any]:
 
 
 def test_the_highest_attempt_wins_whatever_the_order() -> None:
-    table = RowTable()
+    told = Told()
     older, newer = MetricRow(**row(5, 1, loss=2.0)), MetricRow(**row(5, 2, loss=1.0))
-    assert table.add([older, newer]) == [older, newer]
-    assert table.add([older]) == []
-    assert [kept.loss for kept in table] == [1.0]
+    assert told.news([older, newer]) == [older, newer]
+    assert told.news([older]) == []
 
 
 def test_rows_of_the_other_split_and_stage_stand_beside_each_other() -> None:
-    table = RowTable()
-    table.add([MetricRow(**row(1)), MetricRow(**row(1, split="val")), MetricRow(**{**row(1), "stage": "evaluate"})])
-    assert len(table) == 3
+    told = Told()
+    rows = [MetricRow(**row(1)), MetricRow(**row(1, split="val")), MetricRow(**{**row(1), "stage": "evaluate"})]
+    assert told.news(rows) == rows and told.news(rows) == [] and told.count == 3
+
+
+def test_following_for_weeks_keeps_no_row() -> None:
+    follower = Follower()
+    first = follower.apply(reply(metrics=lines(*(row(step) for step in range(50)))), 1.0).rows
+    kept = [weakref.ref(one) for one in first]
+    del first
+    gc.collect()
+    assert not any(one() for one in kept)
+    assert follower.apply(reply(metrics=lines(row(49), row(50))), 2.0).rows[0].step == 50
 
 
 def test_a_row_that_was_told_is_not_told_again() -> None:

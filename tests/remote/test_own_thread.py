@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -104,3 +107,45 @@ async def test_following_ends_when_its_user_wants_and_can_begin_again(
     with pytest.raises(LinkError, match="closed"):
         await container.runs()
     assert not any(thread.name == "link" for thread in threading.enumerate())
+
+
+LEAVING = """
+import asyncio, socket, threading
+from pathlib import Path
+from remote.ask import Ask
+from remote.container import Container, Settings
+from remote.own_thread import OwnThread
+
+asked = threading.Event()
+
+real = socket.getaddrinfo
+
+def never(host, port, family=0, type=0, proto=0, flags=0):
+    if flags & socket.AI_NUMERICHOST:
+        return real(host, port, family, type, proto, flags)
+    asked.set()
+    threading.Event().wait()
+
+socket.getaddrinfo = never
+
+async def main():
+    here = Path.cwd()
+    settings = Settings(state_dir=here, ssh_config=here / "none", known_hosts=here / "none")
+    link = OwnThread(lambda tell, ask: Container("box", on_link=tell, ask=ask, settings=settings), print, Ask())
+    opening = asyncio.create_task(link.open())
+    await asyncio.to_thread(asked.wait)
+    await link.close()
+    opening.cancel()
+
+asyncio.run(main())
+print("left")
+"""
+
+
+def test_a_name_server_that_never_answers_keeps_nobody_from_leaving(tmp_path: Path) -> None:
+    checkout = Path(__file__).parents[2]
+    found = subprocess.run(
+        [sys.executable, "-c", LEAVING], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(checkout)},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert found.stdout.splitlines()[-1:] == ["left"] and found.returncode == 0, found.stderr

@@ -142,6 +142,9 @@ def test_progress_of_an_earlier_attempt_keeps_nobody_quiet(running: Path) -> Non
         running / "progress.json", {"v": 1, "attempt": 0, "stage": "train", "t": now, "quiet_until": now + 9 * HOUR_S}
     )
     assert state.summary(running, now + HOUR_S)["state"] == "stalled"
+    assert summary(running)["progress"] is None, "nor does it stand for where this attempt is"
+    rundir.write_json(running / "progress.json", {"v": 1, "attempt": 1, "stage": "prepare", "t": now})
+    assert summary(running)["progress"]["stage"] == "prepare"
 
 
 def test_finished_stages_come_with_their_seconds_in_order(running: Path) -> None:

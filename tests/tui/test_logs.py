@@ -20,6 +20,7 @@ from tests.tui.support.container import FakeContainer
 from tests.tui.support.driving import seen, until, until_seen
 from tests.tui.support.folders import write_run
 from tui.reading import WINDOW_LINES, LogAsk, Reading
+from tui.screens.logs import found_line
 
 SIZES = [(80, 24), (120, 40)]
 RUN_LOG = "attempts/1/run.log"
@@ -121,6 +122,20 @@ def test_matches_are_walked_one_by_one_and_counted() -> None:
     reading.search.current = 10
     earlier = reading.next_match(False)
     assert isinstance(earlier, LogAsk) and earlier.place == "earlier" and earlier.at == 10
+
+
+def test_a_log_that_has_grown_since_it_was_searched_is_searched_on_in_the_same_way() -> None:
+    reading = Reading("run", name=RUN_LOG, top=50, size=100)
+    ask = reading.look_for("Epoch")
+    assert not ask.ignore_case, "capitals are meant as they are"
+    reading.take_search(ask, LogSearch(total=1, before=[], after=[60]))
+    assert reading.next_match(True) is None and "when it was searched" not in found_line(reading).plain
+    reading.size = 180
+    assert "1 of 1 when it was searched" in found_line(reading).plain
+    further = reading.next_match(True)
+    assert isinstance(further, LogAsk) and (further.at, further.ignore_case) == (61, False)
+    reading.take_search(further, LogSearch(total=0))
+    assert reading.next_match(True) is None, "nothing has been written since"
 
 
 @pytest.mark.parametrize("size", SIZES)

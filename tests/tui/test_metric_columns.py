@@ -42,3 +42,33 @@ def test_rows_without_a_number_are_thinned_too_and_stay_gaps() -> None:
     for step in range(200):
         column.take(row(step, math.nan if step % 2 else None))
     assert len(column) <= 40 and all(math.isnan(value) for value in column.values("loss"))
+
+
+def test_an_attempt_that_begins_at_an_earlier_step_takes_the_later_ones_of_the_attempt_before_away() -> None:
+    metrics = Metrics()
+    metrics.take([row(step, 9.0) for step in range(1, 501)] + [row(step, 8.0, split="val") for step in (250, 500)])
+    metrics.take([row(step, 5.0, attempt=2, t=5000.0 + step) for step in range(251, 261)])
+    assert [(r.step, r.loss) for r in metrics.rows("train", "train")[-11:]] == [(250, 9.0)] + [(s, 5.0) for s in range(251, 261)]
+    newest, held_out = metrics.last("train", "train"), metrics.last("train", "val")
+    assert newest is not None and (newest.step, newest.attempt) == (260, 2)
+    assert held_out is not None and held_out.step == 250, "the one that the attempt began from"
+    assert not metrics.thinned and metrics.taken == len(metrics) == 261
+    times = metrics.places(metrics.column("train", "train"), "time")
+    assert times == sorted(times), "the axis of time goes one way"
+
+
+def test_the_steps_by_time_are_made_once_for_all_who_ask_and_anew_with_new_rows() -> None:
+    metrics = Metrics()
+    metrics.take([row(1), row(2)])
+    reached = metrics.reached
+    assert metrics.reached is reached and reached.at(102.5) == 2.0
+    metrics.take([row(3)])
+    assert metrics.reached.at(103.0) == 3.0
+
+
+def test_a_copy_for_a_thread_is_not_changed_by_what_comes() -> None:
+    metrics = Metrics()
+    metrics.take([row(1), row(2)])
+    copy = metrics.copy()
+    metrics.take([row(3), row(1, 9.0, attempt=2)])
+    assert [(r.step, r.loss) for r in copy.all_rows()] == [(1, 1.0), (2, 1.0)]

@@ -152,6 +152,17 @@ def test_rates_that_the_workspace_has_measured_count_before_all_others() -> None
     assert expect.expected(console, spec).of("train").rate == 5.0
 
 
+def test_what_is_free_says_as_of_when_it_is_where_that_is_not_now() -> None:
+    spec, console = resolve(choices()), Console("box", poll_s=5)
+    console.take_probe(Probe(disks=[Disk(path="/", total_bytes=10**12, free_bytes=10**12)]), NOW)
+    assert expect.as_of(console, NOW + 10) == ""
+    old = expect.as_of(console, NOW + 7200)
+    rows = dict(expect.launch_rows(console, spec, "pilot-1", old=old))
+    assert rows["Disk"].endswith("free on / as of 2 h ago")
+    shown = effects_text(Amounts(spec, estimate(spec), {}, ("", "")), console.probe.value, old=old)
+    assert "free on / as of 2 h ago" in shown.plain
+
+
 def effects(chosen: Choices, measured: Mapping[str, Any] | None = None) -> list[str]:
     spec = resolve(chosen)
     return effects_text(Amounts(spec, estimate(spec, measured), {}, ("", "")), None).plain.splitlines()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui.plotting.shaping import clipped, in_sight, nearest, positive, smoothed, step_at, value_range
+from tui.plotting.shaping import Reached, clipped, in_sight, nearest, positive, smoothed, value_range
 from tui.plotting.view import SMOOTHINGS, View
 
 EVERYTHING = (0.0, 1000.0)
@@ -131,5 +131,5 @@ def test_the_cursor_reads_real_points_only(values: list[float], x: float) -> Non
 
 
 def test_the_step_of_a_moment_is_the_last_one_reached() -> None:
-    rows = [(10.0, 1.0), (20.0, 2.0)]
-    assert (step_at(rows, 5), step_at(rows, 10), step_at(rows, 25)) == (None, 1.0, 2.0)
+    reached = Reached([20.0, 10.0], [2, 1])
+    assert (reached.at(5), reached.at(10), reached.at(25)) == (None, 1.0, 2.0)

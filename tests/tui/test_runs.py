@@ -10,6 +10,7 @@ from tests.tui.support.driving import seen, until, until_seen
 from tests.tui.support.folders import NOW, write_run
 from tui.comparing import COLOURS, MOST, SORTS, Choice, Compared, differing, fields, figures_of
 from tui.formats import UNKNOWN
+from tui.screens.compare import legend
 from tui.screens.runs import title
 from tui.state import Known, RunView
 
@@ -69,6 +70,15 @@ def test_each_run_has_a_colour_of_its_own_and_a_run_that_went_is_dropped() -> No
     lines = compared.curves("loss", "step")
     assert [(line.name, line.colour) for line in lines] == [("a", COLOURS[0]), ("b", COLOURS[1])]
     assert len(COLOURS) >= MOST
+
+
+def test_a_run_that_goes_on_says_as_of_when_it_is_compared() -> None:
+    compared = Compared(("a", "b"))
+    for run_id, state in (("a", "running"), ("b", "finished")):
+        view = RunView(run_id)
+        view.summary, view.at = RunSummary(run_id=run_id, state=state), 100.0  # type: ignore[arg-type]
+        compared.take(run_id, view, "", "")
+    assert legend(compared, 7300.0).plain.split() == ["━", "a", "as", "of", "2", "h", "ago", "━", "b"]
 
 
 async def test_two_runs_are_compared_from_the_keyboard(container: FakeContainer, make_app: MakeApp) -> None:

@@ -223,7 +223,7 @@ def test_a_run_that_ends_is_news_once_and_one_seen_for_the_first_time_is_none() 
 def test_a_full_disk_and_a_lost_link_are_worth_a_call() -> None:
     assert [a.key for a in of_disks([Disk(path="/d", total_bytes=100, free_bytes=4), Disk(path="/x")])] == ["disk /d"]
     assert of_link("down", 30, "box", "gone") == [] and of_link("down", 61, "box", "gone")[0].kind == "link"
-    assert of_link("up", 999, "box", "") == []
+    assert of_link("up", 999, "box", "") == [] and of_link("refused", 61, "box", "another key")[0].kind == "link"
 
 
 def test_quiet_hours_may_go_over_midnight() -> None:

@@ -33,6 +33,12 @@ def test_a_value_is_stale_after_three_polls() -> None:
     assert console.stale(console.probe.at, NOW + 15.1)
 
 
+def test_a_value_that_was_learnt_in_the_future_is_stale_since_the_clock_was_set_back() -> None:
+    console = Console("box", poll_s=5)
+    assert not console.stale(NOW, NOW - 2), "a clock is put right by a little now and then"
+    assert console.stale(NOW, NOW - 3600)
+
+
 def test_a_failed_probe_keeps_what_was_known_with_the_reason() -> None:
     console = Console("box")
     console.take_probe(Probe(now=1.0), at=NOW)
@@ -135,6 +141,13 @@ def test_the_verdict_of_an_earlier_attempt_goes_when_the_run_goes_on() -> None:
     assert view.result is not None
     view.take(news("running", attempt=2), NOW)
     assert view.result is None
+
+
+def test_how_far_an_earlier_attempt_came_goes_when_the_run_goes_on() -> None:
+    view = RunView("r")
+    view.take(news("stopped", progress=Progress(stage="train", done=62)), NOW)
+    view.take(news("starting", attempt=2), NOW)
+    assert view.progress is None
 
 
 def test_a_run_view_starts_with_what_the_list_knew() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tui.state import LinkState
@@ -10,8 +12,8 @@ from tui.widgets.titlebar import TABS, right_words, title_for
 UP = LinkState("up", 1_764_496_800.0)
 
 
-def title(columns: int, *notes: str, link: LinkState = UP, here: str = "run") -> str:
-    tabs, words = title_for(here, columns, right_words(link, notes))
+def title(columns: int, *notes: str, link: LinkState = UP, here: str = "run", now: float = UP.since) -> str:
+    tabs, words = title_for(here, columns, right_words(link, notes, now))
     left = "".join(key + label for key, _, label in tabs)
     assert len(left) + len(words) <= columns
     return f"{left}{words:>{columns - len(left)}}"
@@ -22,6 +24,11 @@ def test_a_note_takes_the_time_first_and_the_labels_last(notes: tuple[str, ...])
     assert "since" in title(118, *notes), "there is room for all"
     said = title(78, *notes)
     assert all(label in said for _, _, label in TABS) and "● up" in said and "since" not in said
+
+
+def test_a_link_that_is_up_since_another_day_names_it() -> None:
+    day = time.strftime("%b %d", time.localtime(UP.since))
+    assert f"● up since {day} " in title(78, now=UP.since + 2 * 86400) and day not in title(78)
 
 
 def test_many_notes_leave_the_beginnings_of_the_labels() -> None:

@@ -11,7 +11,7 @@ from eagle3.core.records import Event
 from tui.formats import duration_label, figure_label
 from tui.plotting.rows import Metrics
 from tui.plotting.series import Point
-from tui.plotting.shaping import nearest, step_at
+from tui.plotting.shaping import nearest
 from tui.plotting.view import Axis
 from tui.themes.palette import ACCENT, FAINT, MUTED, SERIES, WARN
 
@@ -95,15 +95,13 @@ def following(name: str, step: int = 1, names: Sequence[str] = tuple(FIGURES)) -
 
 def marks_of(events: Sequence[Event], metrics: Metrics, axis: Axis) -> list[Mark]:
     """Checkpoints, later attempts and guards, at the step that training had reached or at their time."""
-    column = metrics.column("train", "train")
-    times = sorted(zip(column.times, map(float, column.steps), strict=True))
-    begun = metrics.begun
+    reached, begun = metrics.reached, metrics.begun
     found = []
     for event in events:
         colour = _mark_colour(event)
         x = event.t - begun if begun is not None else None
         if axis == "step":
-            x = float(event.step) if event.step is not None else step_at(times, event.t)
+            x = float(event.step) if event.step is not None else reached.at(event.t)
         if colour and x is not None and x >= 0:
             found.append(Mark(x, colour))
     return found

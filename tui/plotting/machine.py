@@ -4,13 +4,13 @@ The samples are this console's own, so they begin when it began to watch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tui.history import History, Sample, Trail
+from tui.history import History, Trail
 from tui.plotting.figures import Figure, Line
 from tui.plotting.rows import Metrics
-from tui.plotting.shaping import step_at
+from tui.plotting.shaping import Reached
 from tui.plotting.view import Axis
 from tui.themes.palette import SERIES
 
@@ -28,11 +28,11 @@ class MachineFigure:
 
     def lines(self, history: History, metrics: Metrics, axis: Axis) -> list[Line]:
         """A line for each GPU or disk. On the axis of steps only what was seen while training went on."""
-        times = sorted((row.t, float(row.step)) for row in metrics.rows("train", "train"))
+        reached, begun = metrics.reached, metrics.begun
         found = []
         for number, (name, trail) in enumerate(self.trails(history).items()):
             points = tuple(
-                (x, value / self.scale) for t, value in trail.samples if (x := place(t, times, metrics.begun, axis)) is not None
+                (x, value / self.scale) for t, value in trail.samples if (x := place(t, reached, begun, axis)) is not None
             )
             if points:
                 found.append(Line(points, SERIES[number % len(SERIES)], name=name))
@@ -43,13 +43,13 @@ class MachineFigure:
         return min((trail.samples[0][0] for trail in self.trails(history).values() if trail.samples), default=None)
 
 
-def place(t: float, times: Sequence[Sample], begun: float | None, axis: Axis) -> float | None:
+def place(t: float, reached: Reached, begun: float | None, axis: Axis) -> float | None:
     """Where a moment stands on the axis of the training; None outside of it."""
-    if begun is None or not times or t < begun:
+    if begun is None or not reached.times or t < begun:
         return None
     if axis == "time":
         return t - begun
-    return step_at(times, t) if t <= times[-1][0] else None
+    return reached.at(t) if t <= reached.times[-1] else None
 
 
 def _gpus(trails: Mapping[int, Trail]) -> dict[str, Trail]:

@@ -11,7 +11,10 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
+
+from tui.plotting.shaping import Reached
 
 if TYPE_CHECKING:
     from eagle3.core.records import MetricRow
@@ -91,6 +94,19 @@ class Column:
             for k, column in enumerate(columns):
                 put(column, number(values[k]) if k < len(values) else math.nan)
 
+    def cut(self, step: int, attempt: int) -> int:
+        """Drop the rows of attempts before ``attempt`` from ``step`` on; how many there were."""
+        before, begin = len(self), bisect_left(self.steps, step)
+        stay = [k for k in range(begin, before) if self._attempts[k] >= attempt]
+        if len(stay) < before - begin:
+            for column in self._columns():
+                column[begin:] = array(column.typecode, [column[k] for k in stay])
+        return before - len(self)
+
+    def _columns(self) -> list[array[Any]]:
+        columns: list[array[Any]] = [self.steps, self.times, self._attempts, self._seqs]
+        return [*columns, *self._single.values(), *self._counts.values(), *(c for many in self._many.values() for c in many)]
+
     def _thin(self) -> None:
         """Of the older three quarters every second row goes."""
         old = len(self) * 3 // 4 // GROUP * GROUP
@@ -100,9 +116,7 @@ class Column:
             known = [k for k in ranked if not math.isnan(losses[k])] or ranked
             stay += sorted({known[0], known[-1]})
         stay += range(old, len(self))
-        columns: list[array[Any]] = [self.steps, self.times, self._attempts, self._seqs]
-        columns += [*self._single.values(), *self._counts.values(), *(c for many in self._many.values() for c in many)]
-        for column in columns:
+        for column in self._columns():
             column[:] = array(column.typecode, [column[k] for k in stay])
 
     def values(self, name: str, position: int | None = None) -> array[float]:
@@ -151,10 +165,19 @@ class Metrics:
         self.last_t: float | None = None
         """When the newest row was written (container's clock)."""
         self._begun: tuple[int, float | None] = (-1, None)
+        self._reached: tuple[int, Reached] | None = None
+        self._attempts: dict[str, int] = {}
+        """The highest attempt seen of each stage."""
 
     def take(self, rows: Iterable[MetricRow]) -> None:
-        """Add rows; a row of a lower attempt never replaces one of a higher."""
+        """Add rows; a row of a lower attempt never replaces one of a higher. The first row of an attempt takes all that earlier
+        ones wrote from its step on away: they are no part of this training, and would stand for its newest figures."""
         for row in rows:
+            if row.attempt > self._attempts.get(row.stage, row.attempt):
+                for (stage, split), other in self._columns.items():
+                    if stage == row.stage:
+                        self.taken -= other.cut(row.step if split == row.split else row.step + 1, row.attempt)
+            self._attempts[row.stage] = max(row.attempt, self._attempts.get(row.stage, row.attempt))
             key = (row.stage, row.split)
             column = self._columns.get(key)
             if column is None:
@@ -167,6 +190,7 @@ class Metrics:
     def clear(self) -> None:
         """Forget everything: the file began again."""
         self._columns.clear()
+        self._attempts.clear()
         self.version += 1
         self.taken, self.last_t = 0, None
 
@@ -190,6 +214,12 @@ class Metrics:
         """Every row that is kept, in the order of time."""
         return sorted((row for column in self._columns.values() for row in column), key=lambda row: (row.t, row.seq))
 
+    def copy(self) -> Metrics:
+        """The same rows, for a thread: quick, as the columns are."""
+        found = Metrics(self._kept)
+        found._columns = deepcopy(self._columns)
+        return found
+
     def sampled(self, most: int) -> list[MetricRow]:
         """Of each stage and split about ``most`` rows, its spikes among them: quick, whatever there is."""
         return [row for column in self._columns.values() for row in column.sampled(most)]
@@ -206,6 +236,14 @@ class Metrics:
             firsts = [min(column.times) for (stage, _), column in self._columns.items() if stage == "train" and len(column)]
             self._begun = (self.version, min(firsts, default=None))
         return self._begun[1]
+
+    @property
+    def reached(self) -> Reached:
+        """Which step training had reached when (container's clock)."""
+        if self._reached is None or self._reached[0] != self.version:
+            column = self.column("train", "train")
+            self._reached = (self.version, Reached(column.times, column.steps))
+        return self._reached[1]
 
     def places(self, column: Column, axis: str) -> list[float]:
         """Where the rows stand on the axis: their steps, or the seconds since training began."""

@@ -72,7 +72,16 @@ def nearest(points: Sequence[Point], x: float) -> Point | None:
     return min(finite[max(0, place - 1) : place + 1], key=lambda point: abs(point[0] - x))
 
 
-def step_at(times: Sequence[tuple[float, float]], t: float) -> float | None:
-    """The step reached at time ``t``, by rows of (t, step) in order of time; None before the first row."""
-    place = bisect_right([row[0] for row in times], t)
-    return times[place - 1][1] if place else None
+class Reached:
+    """Which step a training had reached at a moment, by the times and steps of its rows. Made once for many moments: a plot
+    asks for thousands of them."""
+
+    def __init__(self, times: Iterable[float], steps: Iterable[float]) -> None:
+        pairs = sorted(zip(times, steps, strict=True))
+        self.times = [t for t, _ in pairs]
+        self._steps = [float(step) for _, step in pairs]
+
+    def at(self, t: float) -> float | None:
+        """The step reached at time ``t``; None before the first row."""
+        place = bisect_right(self.times, t)
+        return self._steps[place - 1] if place else None

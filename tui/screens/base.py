@@ -17,6 +17,7 @@ from tui.widgets.titlebar import TitleBar
 
 if TYPE_CHECKING:
     from tui.app import ConsoleApp
+    from tui.exporting import Tables
     from tui.state import Console
 
 
@@ -61,14 +62,19 @@ class ConsoleScreen(Screen[None]):
         """Close what the screen itself has opened; whether there was something."""
         return False
 
+    @property
+    def is_written_in(self) -> bool:
+        """Whether letters are text here now, which a change of screens would turn into keys."""
+        return self.focused is not None and self.focused.check_consume_key("a", "a")
+
     def clip(self) -> str:
         """What is copied from here: the text in sight, unless a screen knows better."""
         rows = [strip.text.rstrip() for strip in self._compositor.render_strips()]
         return "\n".join(rows[1:-1]).strip("\n")
 
-    def exports(self) -> dict[str, str]:
-        """What is written beside the picture, by suffix ("csv", "json")."""
-        return {}
+    def exports(self) -> Tables:
+        """Makes what is written beside the picture, by suffix ("csv", "json")."""
+        return dict
 
     def compose(self) -> ComposeResult:
         yield TitleBar(self.HERE)
@@ -132,5 +138,5 @@ class ConsoleScreen(Screen[None]):
             return
         app = self.console_app
         now = app.clock()
-        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, self._notes(), len(app.members))
+        self.query_one(TitleBar).show(app.console_state.host, app.console_state.link, now, self._notes(), len(app.members))
         self.present(app.console_state, now)

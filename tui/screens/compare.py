@@ -15,7 +15,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
 from tui.comparing import Compared
-from tui.formats import clean_line, told_apart
+from tui.formats import age_label, clean_line, told_apart
 from tui.plotting.figures import FIGURES
 from tui.screens.base import bindings_of
 from tui.screens.looking import PlotScreen
@@ -27,8 +27,8 @@ from tui.widgets.plot import MetricPlot
 NOTHING = "No runs are compared.  Press 5, mark runs with Space, and press c."
 
 
-def legend(compared: Compared) -> Text:
-    """The runs in their colours, and what is missing of one."""
+def legend(compared: Compared, now: float) -> Text:
+    """The runs in their colours, what is missing of one, and of one that goes on as of when it is shown: it is read once."""
     text = Text()
     for run_id in compared.run_ids:
         text.append("━ ", compared.colour(run_id))
@@ -37,6 +37,8 @@ def legend(compared: Compared) -> Text:
             text.append(f" {clean_line(compared.problems[run_id])}", BAD)
         elif run_id not in compared.views:
             text.append(" being read …", MUTED)
+        elif not (view := compared.views[run_id]).ended and view.at is not None:
+            text.append(f" as of {age_label(now - view.at)}", MUTED)
         text.append("   ")
     return text
 
@@ -109,10 +111,12 @@ class CompareScreen(PlotScreen):
         )  # fmt: skip
         title = figure.title + (", position 1" if self._figure in {"acceptance", "loss_pos"} else "")
         caption(plot, title=title, subtitle=self.words_below(plot, "lines: training · dots: held-out"))
+        lines, runs = self.query_one("#legend", Static), legend(compared, now)
+        if lines.content != runs:
+            lines.update(runs)
         if (shown, compared.problems) == self._shown:
             return
         self._shown = (shown, dict(compared.problems))
-        self.query_one("#legend", Static).update(legend(compared))
         figures = side_by_side("Figures", compared.figures(), compared, "being read")
         self.query_one("#figures", Static).update(figures)
         same = "the specs are the same" if len(compared.specs) > 1 else "being read"

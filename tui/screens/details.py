@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from eagle3.core import evaluation, published
 from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS, WRONG, check_line, worst_first
-from tui.formats import clean_line, one_line
+from tui.formats import clean_line, moment_label, one_line
 from tui.screens.reading import ReadingScreen
 from tui.state import RunView
 from tui.themes.palette import BAD, CHECK_COLOURS, MUTED, TEXT, WARN
@@ -73,7 +73,7 @@ def details_text(view: RunView) -> Text:
     text.append("Events, newest first\n", f"bold {TEXT}")
     for event in reversed(view.events):
         symbol, colour = LEVELS.get(event.level, ("·", WARN))
-        text.append(f"  {time.strftime('%H:%M:%S', time.localtime(event.t))} ", MUTED)
+        text.append(f"  {moment_label(event.t, view.summary.now if view.summary else event.t, '%H:%M:%S')} ", MUTED)
         text.append(f"{symbol} ", colour)
         text.append(f"{one_line(event.text, 1000)}\n", TEXT)
     if not view.events:

@@ -15,7 +15,7 @@ from textual.widgets.option_list import Option
 
 from tui.formats import one_line
 from tui.themes.filters import AsciiFilter
-from tui.themes.palette import ACCENT, CALM, MUTED, PALETTES, TEXT, theme
+from tui.themes.palette import ACCENT, BAD, CALM, MUTED, PALETTES, TEXT, theme
 
 NOTE = "Enter opens the host under the cursor, or those marked with Space."
 
@@ -36,10 +36,14 @@ def choice_line(choice: HostChoice, marked: bool) -> Text:
 
 
 class ChooseHosts(ModalScreen[list[str]]):
-    """Returns the chosen names, none on cancel. ``typed``: another host may be named, too."""
+    """Returns the chosen names, none on cancel. ``typed``: another host may be named, too. ``named`` is what was typed before
+    and was not reached, for the reason ``problem``."""
 
-    def __init__(self, choices: Sequence[HostChoice], current: str = "", *, typed: bool = True) -> None:
+    def __init__(
+        self, choices: Sequence[HostChoice], current: str = "", *, typed: bool = True, named: str = "", problem: str = ""
+    ) -> None:
         super().__init__()
+        self._named_before, self._problem = named, problem
         self._choices, self._current, self._typed = list(choices), current, typed
         self._marked: list[str] = []
 
@@ -49,9 +53,14 @@ class ChooseHosts(ModalScreen[list[str]]):
             lines = [Option(choice_line(choice, False), id=str(n)) for n, choice in enumerate(self._choices)]
             yield OptionList(*lines, id="things", markup=False, compact=True)
             if self._typed:
-                yield Input(placeholder="or another, as for ssh: gpu-box, user@host:2222", compact=True, id="other")
-            note = NOTE if self._choices else "The ssh_config names no host; write one."
-            yield Static(Text(note, MUTED), id="note")
+                hint = "or another, as for ssh: gpu-box, user@host:2222"
+                yield Input(self._named_before, placeholder=hint, compact=True, select_on_focus=False, id="other")
+            note = Text(NOTE if self._choices else "The ssh_config names no host; write one.", MUTED)
+            if self._problem:
+                note = Text.assemble(
+                    (f"✗ {one_line(self._problem, 300)} ", BAD), ("Mend it and press Enter; Esc leaves it.", MUTED)
+                )
+            yield Static(note, id="note")
             with Horizontal(id="choices"):
                 yield Button(Text(" Open  Enter "), id="do", variant="primary", compact=True)
                 yield Button(Text(" Cancel  Esc "), id="cancel", compact=True)
@@ -59,7 +68,9 @@ class ChooseHosts(ModalScreen[list[str]]):
     def on_mount(self) -> None:
         things = self.query_one(OptionList)
         names = [choice.name for choice in self._choices]
-        if names:
+        if self._problem and self._typed:
+            self.query_one(Input).focus()
+        elif names:
             things.highlighted = names.index(self._current) if self._current in names else 0
             things.focus()
         elif self._typed:
@@ -76,15 +87,16 @@ class ChooseHosts(ModalScreen[list[str]]):
     @on(OptionList.OptionSelected)
     def _picked(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self._open()
+        self._open(typed=False)
 
     @on(Input.Submitted)
     def _named(self, event: Input.Submitted) -> None:
         event.stop()
         self._open()
 
-    def _open(self) -> None:
-        named = self.query_one(Input).value.split() if self._typed else []
+    def _open(self, typed: bool = True) -> None:
+        """``typed``: what stands in the field counts, which it does not for who takes a line of the list."""
+        named = self.query_one(Input).value.split() if self._typed and typed else []
         at = self.query_one(OptionList).highlighted
         under = [self._choices[at].name] if at is not None else []
         if picked := [*self._marked, *named] or under:

@@ -129,7 +129,7 @@ class LaunchScreen(ConsoleScreen):
         self._lay_out()
         spec, error = self._judge()
         problem = self._problem(error)
-        self.query_one(EffectsPanel).show(self._known(console, spec), console.probe.value)
+        self.query_one(EffectsPanel).show(self._known(console, spec), console.probe.value, expect.as_of(console, now))
         self._rows(spec, error)
         ready = self._readiness(spec, now) if spec is not None else Text("–", MUTED)
         self._put("#ready", Text.assemble(("Readiness  ", MUTED), ready, no_wrap=True, overflow="ellipsis"))
@@ -199,6 +199,11 @@ class LaunchScreen(ConsoleScreen):
         view = self.console_app.checking.view(spec)
         self.console_app.checking.keep_fresh(view, SETTLE_S)
         return readiness_words(view, now)
+
+    @property
+    def is_written_in(self) -> bool:
+        """The form has done its work once its run is launched."""
+        return False
 
     def clip(self) -> str:
         """What is copied: the command that launches the same."""

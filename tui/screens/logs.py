@@ -52,10 +52,11 @@ def found_line(reading: Reading) -> Text:
         return line
     what = found.pattern.removeprefix("level:") + " lines" if found.pattern.startswith("level:") else f"'{found.pattern}'"
     if not found.total:
-        line.append(f"No {what} in this log.", WARN)
+        line.append(f"No {what} in this log{' when it was searched' if reading.grown else ''}.", WARN)
     else:
         line.append(f"{clean_line(what, 60)}: ", TEXT)
         line.append(f"{count_label(found.position) if found.position else '?'} of {count_label(found.total)}", ACCENT)
+        line.append(" when it was searched" if reading.grown else "", MUTED)
         line.append("  n N walk" if found.total > 1 else "", MUTED)
     levels = [f"{count_label(count)} {name}" for name, count in found.levels.items() if found.pattern != f"level:{name}"]
     line.append(f"   lines by level: {', '.join(levels)}" if levels else "", MUTED)
@@ -88,9 +89,9 @@ class LogsScreen(ConsoleScreen):
     # --- asking
 
     def _choose(self) -> None:
-        """Read the logs of the open run, or of the latest one."""
+        """Read the logs of the open run; without one those that are read already, else those of the latest."""
         console = self.console_app.console_state
-        run_id = console.open_run.run_id if console.open_run else console.latest_run()
+        run_id = console.shown_run(console.reading.run_id if console.reading else "")
         if run_id and (console.reading is None or console.reading.run_id != run_id):
             console.reading = Reading(run_id)
             self._ask(LogAsk("files"))
@@ -103,11 +104,14 @@ class LogsScreen(ConsoleScreen):
             self.console_app.session.read_log(reading.run_id, ask)
 
     def _poll(self) -> None:
-        """Once a second, while this screen is in front: what is new, or the question again that got no answer."""
+        """Once a second, while this screen is in front: what is new, or the question again that got no answer. Nothing while
+        the container is asked for no news, but for a log that was never seen."""
         if not self.is_current:
             return
         self._choose()
         reading = self.console_app.console_state.reading
+        if self.console_app.console_state.held and reading is not None and reading.at is not None:
+            return
         if reading is not None and reading.asked is None:
             self._ask(LogAsk("files") if not reading.name else reading.wanted(self._height, poll=True))
 

@@ -8,17 +8,17 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from tui.formats import one_line
+from tui.screens.question import Dialog
 from tui.themes.palette import BAD, MUTED
 
 LONGEST = 1000
 HINT = "Enter adds it to NOTES.md with time and name; 7 shows the notes."
 
 
-class NoteScreen(ModalScreen[None]):
+class NoteScreen(Dialog[None]):
     """``add`` sends what was typed and gives the line as it will stand in the notes; `note_answered` says what came of it."""
 
     BINDINGS = [Binding("escape", "cancel", "Cancel")]  # noqa: RUF012 - Textual's spelling
@@ -51,7 +51,7 @@ class NoteScreen(ModalScreen[None]):
         if problem:
             self._say(Text(f"✗ Not added: {one_line(problem, 300)} Enter tries again.", BAD))
         else:
-            self.dismiss()
+            self.end()
         return True
 
     def _say(self, words: Text) -> None:

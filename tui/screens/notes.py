@@ -29,18 +29,18 @@ class NotesScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         self.query_one(TextArea).focus()
-        self.set_interval(POLL_S, self._read)
+        self.set_interval(POLL_S, self._poll)
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         self._read()
 
     @property
     def _run_id(self) -> str:
-        """Whose notes: the open run's (or the latest one's), or "" for the workspace's."""
-        console = self.console_app.console_state
-        if not self._of_run:
-            return ""
-        return console.open_run.run_id if console.open_run else console.latest_run()
+        """Whose notes: the open run's (or the latest one's), or "" for the workspace's. While somebody writes always the same:
+        another run that is opened meanwhile must not get what was meant for this one."""
+        if not self.query_one(TextArea).read_only:
+            return self._shown
+        return self.console_app.console_state.shown_run(self._shown) if self._of_run else ""
 
     @property
     def _view(self) -> NotesView:
@@ -49,6 +49,11 @@ class NotesScreen(ConsoleScreen):
     def _read(self) -> None:
         if self.is_current:
             self.console_app.session.read_notes(self._run_id)
+
+    def _poll(self) -> None:
+        """Every few seconds what others wrote, unless the container is asked for no news."""
+        if not self.console_app.console_state.held or self._view.at is None:
+            self._read()
 
     def present(self, console: Console, now: float) -> None:
         run_id, view, area = self._run_id, self._view, self.query_one(TextArea)
@@ -67,7 +72,8 @@ class NotesScreen(ConsoleScreen):
             words = "i writes" if not editing else "writing · Esc leaves off"
         area.placeholder = "" if view.at is None else "nothing written yet"
         age = "not read yet" if view.at is None else f"as of {age_label(now - view.at)}"
-        title = f"Notes of {clean_line(run_id, 64)}" if run_id else f"Notes of the workspace on {console.host}"
+        host = clean_line(console.host, 60).replace("[", "\\[")  # a border's words are markup
+        title = f"Notes of {clean_line(run_id, 64)}" if run_id else f"Notes of the workspace on {host}"
         stale = console.stale(view.at, now, POLL_S) and view.at is not None
         caption(area, title=title, subtitle=f"{words} · {'stale · ' if stale else ''}{age}")
         notice = self.query_one("#notice", Static)

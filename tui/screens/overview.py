@@ -114,6 +114,7 @@ class OverviewScreen(RunsListScreen):
         """Show the hosts where there are several; gives the rows that they take."""
         app, hosts = self.console_app, self.query_one(HostList)
         if len(app.members) < 2:
+            hosts.display = False
             return 0
         if not hosts.display:
             hosts.display = True

@@ -18,7 +18,28 @@ TOO_SOON = "too soon to be an answer; press it again"
 Answer = TypeVar("Answer")
 
 
-class Question(ModalScreen[Answer]):
+class Dialog(ModalScreen[Answer]):
+    """One that may end by itself: also where another has come over it, which Textual would then close in its place."""
+
+    _ended: tuple[Answer | None] | None = None
+
+    def end(self, result: Answer | None = None) -> None:
+        """Close it with ``result``, now or once it is in front again."""
+        if self.app.screen is self:  # Textual calls one below another dialog current too
+            self.dismiss(result)
+        else:
+            self._ended = (result,)
+
+    def on_screen_resume(self) -> None:
+        if self._ended is not None:
+            self.call_later(self._end_now)
+
+    def _end_now(self) -> None:
+        if self._ended is not None and self.app.screen is self:
+            self.dismiss(self._ended[0])
+
+
+class Question(Dialog[Answer]):
     """`takes` says whether a key counts; the app asks it before it hands a key on. ``harmless``: keys that change nothing."""
 
     read_s = READ_S

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 from rich.text import Text
 from textual import on
@@ -15,7 +14,8 @@ from eagle3.core import presets
 from eagle3.core.readiness.words import CHECK_WORDS, VERDICT_STATUS, WRONG, markdown
 from tui import plan
 from tui.checking import Checking
-from tui.formats import age_label, duration_label, fit, one_line
+from tui.exporting import Tables
+from tui.formats import age_label, duration_label, fit, moment_label, one_line
 from tui.readiness import OLD_S, Deep, Folding, Readiness, Row, sections_of
 from tui.screens.base import ConsoleScreen, bindings_of
 from tui.state import Console
@@ -59,8 +59,9 @@ def doing_text(view: Readiness | None, console: Console, now: float) -> Text:
         return deep_text(view.deep, now)
     link = console.link
     if link.status in {"down", "refused"}:
-        known = view is not None and view.light_at is not None
-        as_of = f" As of {time.strftime('%H:%M:%S', time.localtime(view.light_at))}." if known and view is not None else ""
+        as_of = (
+            f" As of {moment_label(view.light_at, now, '%H:%M:%S')}." if view is not None and view.light_at is not None else ""
+        )
         return Text(f"✗ {one_line(link.reason) or 'The link is down.'}{as_of}", BAD)
     if view is not None and view.problem and view.asking is None:
         return Text(f"▲ {one_line(view.problem)}", WARN)
@@ -198,13 +199,14 @@ class ReadinessScreen(ConsoleScreen):
         view, _ = self._checking.current()
         return markdown(view.report) if view is not None and view.report is not None else ""
 
-    def exports(self) -> dict[str, str]:
+    def exports(self) -> Tables:
         """The report as JSON and as Markdown."""
         view, _ = self._checking.current()
         if view is None or view.report is None:
-            return {}
+            return dict
         data = json.dumps(view.report.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
-        return {"json": data, "md": markdown(view.report)}
+        texts = {"json": data, "md": markdown(view.report)}
+        return lambda: texts
 
     # --- what the widgets say
 

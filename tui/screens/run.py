@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 
 from textual import events
@@ -10,8 +9,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from tui.exporting import tables_of
-from tui.formats import age_label, count_label, number_label
+from tui.exporting import Tables, tables_of
+from tui.formats import age_label, count_label, moment_label, number_label
 from tui.plotting.figures import FIGURES, marks_of
 from tui.plotting.machine import MACHINE_FIGURES
 from tui.screens.base import TO_PILOT, TO_RUNS, bindings_of
@@ -167,7 +166,7 @@ class RunScreen(PlotScreen):
         captions = {"loss": loss_title(view, roomy), "acceptance": acceptance_title(view, room)}
         lengths = length_words(view, room) if self._figure in {"acceptance", "length"} else ""
         if machine is not None and (since := machine.since(history)) is not None:
-            lengths = f"seen since {time.strftime('%H:%M', time.localtime(since))}"
+            lengths = f"seen since {moment_label(since, now)}"
         title = machine.figure.title if machine is not None else FIGURES[self._figure].title
         caption(loss, title=captions["loss"], subtitle=self.words_below(loss, point))
         caption(other, title=captions.get(self._figure, title), subtitle=other.reading or lengths)
@@ -177,10 +176,13 @@ class RunScreen(PlotScreen):
     def plots(self) -> list[MetricPlot]:
         return [self.query_one("#loss", MetricPlot), self.query_one("#acceptance", MetricPlot)]
 
-    def exports(self) -> dict[str, str]:
+    def exports(self) -> Tables:
         """The metric rows of the run, as CSV and as JSON."""
         view = self.console_app.console_state.open_run
-        return tables_of(view.metrics.all_rows()) if view is not None else {}
+        if view is None:
+            return dict
+        metrics = view.metrics.copy()
+        return lambda: tables_of(metrics.all_rows())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The footer offers only what the run's state allows."""

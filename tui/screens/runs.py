@@ -10,7 +10,7 @@ from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
 from tui.comparing import MOST, Choice
-from tui.exporting import tables_of
+from tui.exporting import Tables, tables_of
 from tui.screens.base import bindings_of
 from tui.screens.overview import notice, runs_age
 from tui.screens.runs_list import RunsListScreen
@@ -58,9 +58,10 @@ class RunsScreen(RunsListScreen):
         table.show(console, now, rows, frozenset(console.marked))
         caption(table, title=title(self._choice, len(rows), len(known), len(console.marked)), subtitle=runs_age(console, now))
 
-    def exports(self) -> dict[str, str]:
+    def exports(self) -> Tables:
         """The runs that are shown, as CSV and as JSON."""
-        return tables_of([known.value for known in self._choice.of(list(self.console_app.console_state.runs.values()))])
+        shown = self._choice.of(list(self.console_app.console_state.runs.values()))
+        return lambda: tables_of([known.value for known in shown])
 
     # --- keys
 

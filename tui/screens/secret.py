@@ -7,16 +7,16 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from remote.ask import SecretQuestion
 from tui.formats import one_line
+from tui.screens.question import Question
 from tui.themes.palette import BAD, MUTED, TEXT
 
 
-class Secret(ModalScreen[str | None]):
-    """Returns the text, or None on Esc."""
+class Secret(Question[str | None]):
+    """Returns the text, or None on Esc. It may come by itself: what somebody was typing then is no part of a password."""
 
     BINDINGS = [Binding("escape", "cancel", "Cancel")]  # noqa: RUF012 - Textual's spelling
 

@@ -47,9 +47,10 @@ class EffectsPanel(VerticalScroll):
         self.border_title = "What it will do"
         self._shown: object = None
 
-    def show(self, amounts: Amounts | None, probe: Probe | None) -> None:
+    def show(self, amounts: Amounts | None, probe: Probe | None, old: str = "") -> None:
+        """``old``: as of when the probe is, where it is stale."""
         text = (
-            effects_text(amounts, probe, self.scrollable_content_region.width)
+            effects_text(amounts, probe, self.scrollable_content_region.width, old)
             if amounts is not None
             else Text("– until every field can be read", MUTED)
         )
@@ -61,7 +62,7 @@ class EffectsPanel(VerticalScroll):
         caption(self, subtitle=differs if number else "as the preset has it" if amounts is not None else "")
 
 
-def effects_text(amounts: Amounts, probe: Probe | None, columns: int = 1000) -> Text:
+def effects_text(amounts: Amounts, probe: Probe | None, columns: int = 1000, old: str = "") -> Text:
     """The whole text for so many columns; lines are folded by the widget."""
     spec, found = amounts.spec, amounts.found
     table = [expect.STAGE_COLUMNS, *(expect.stage_cells(stage, spec) for stage in found.stages)]
@@ -76,12 +77,12 @@ def effects_text(amounts: Amounts, probe: Probe | None, columns: int = 1000) -> 
         (f"{together[0].ljust(widths[0])} ", ACCENT), (" ".join(map(str.rjust, together[1:3], widths[1:3])), f"bold {TEXT}")
     )
     free = expect.free_words(probe, spec)
-    most = Text(f"at most {bytes_label(found.peak_bytes)}; {free}", WARN if "not enough" in free else TEXT)
+    most = Text(f"at most {bytes_label(found.peak_bytes)}; {free}{old}", WARN if old or "not enough" in free else TEXT)
     # In one row where there is the room: in a low window it is the last one in sight.
     rows += [Text("  ").join([sums, most])] if columns >= ONE_ROW_COLUMNS else [sums, most]
     rows.append(Text.assemble(("made of     ", MUTED), (peak_parts(found), TEXT)))
     if gpus := expect.gpu_line(probe, spec):
-        rows.append(Text.assemble(("GPU memory  ", MUTED), (gpus, WARN if "not enough" in gpus else TEXT)))
+        rows.append(Text.assemble(("GPU memory  ", MUTED), (gpus + old, WARN if old or "not enough" in gpus else TEXT)))
     for words, source in expect.break_even(found):
         rows.append(Text.assemble(("break-even  ", MUTED), (words, SOURCES[source])))
     rows += [Text.assemble(("problem     ", WARN), (one_line(problem, 400), WARN)) for problem in found.problems]

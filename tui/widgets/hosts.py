@@ -46,7 +46,7 @@ def group_text(group: Group, now: float, width: int) -> Text:
         f"{fit(console.host, NAME_COLUMNS):<{min(NAME_COLUMNS, max(8, len(console.host)))}} ",
         f"bold {TEXT}" if group.front else TEXT,
     )
-    line.append(link_words(console.link), LINK_COLOURS.get(console.link.status, MUTED))
+    line.append(link_words(console.link, now), LINK_COLOURS.get(console.link.status, MUTED))
     room = width - line.cell_len - len(age) - 3
     if group.folded:
         colour = BAD if console.link.status in ("down", "refused") else WARN

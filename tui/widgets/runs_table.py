@@ -120,12 +120,15 @@ class RunsTable(DataTable[Text]):
         for row in drawn.values():
             row["Run"] = Text(fit_middle(row["Run"].plain, WIDTHS["Run"]), row["Run"].style)
         if order != self._order:
+            place = self.cursor_row
             self.clear()
             for run_id in order:
                 self.add_row(*(drawn[run_id][name] for name in self._names), key=run_id)
             self._order = order
             if under_cursor in order:
-                self.move_cursor(row=order.index(under_cursor), animate=False)
+                place = order.index(under_cursor)
+            if under_cursor and order:  # where its run is no longer listed, it stays at its place
+                self.move_cursor(row=min(place, len(order) - 1), animate=False)
         else:
             for run_id, row in drawn.items():
                 for name in self._names:

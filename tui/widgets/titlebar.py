@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from textual import events
 from textual.message import Message
 from textual.widget import Widget
 
-from tui.formats import LINK_WORDS, fit
+from tui.formats import LINK_WORDS, fit, moment_label
 from tui.themes.palette import ACCENT, LINK_COLOURS, MUTED, TEXT, WARN
 
 if TYPE_CHECKING:
@@ -60,23 +59,23 @@ def title_for(here: str, columns: int, words: Sequence[str]) -> tuple[list[Tab],
     return tabs, said if len(said) <= room else said.split(" since")[0]
 
 
-def link_words(link: LinkState) -> str:
-    """ "● up since 14:03", "✗ down since 14:03:22": the state of the link, and since when by this machine's clock."""
+def link_words(link: LinkState, now: float) -> str:
+    """ "● up since 14:03", "✗ down since Nov 28 14:03:22": the state of the link, and since when by this machine's clock."""
     word = _link_word(link)
     if link.status == "connecting" or not link.since:
         return word
     form = "%H:%M:%S" if link.status in {"down", "refused"} else "%H:%M"
-    return f"{word} since {time.strftime(form, time.localtime(link.since))}"
+    return f"{word} since {moment_label(link.since, now, form)}"
 
 
 def _link_word(link: LinkState) -> str:
     return " ".join(LINK_WORDS.get(link.status, ("?", link.status)))
 
 
-def right_words(link: LinkState, notes: Sequence[str]) -> tuple[str, ...]:
+def right_words(link: LinkState, notes: Sequence[str], now: float) -> tuple[str, ...]:
     """What stands on the right, and shorter ways to say it. Beside a note the time is given up before the labels of the tabs,
     but not that of a link that is gone."""
-    whole = link_words(link)
+    whole = link_words(link, now)
     if not notes:
         return (whole,)
     short = whole if link.status in {"down", "refused"} else _link_word(link)
@@ -102,9 +101,9 @@ class TitleBar(Widget):
         self._among = 1
         self._colour = MUTED
 
-    def show(self, host: str, link: LinkState, notes: Sequence[str] = (), among: int = 1) -> None:
+    def show(self, host: str, link: LinkState, now: float, notes: Sequence[str] = (), among: int = 1) -> None:
         """``notes`` hold for the whole console ("held", "read-only"); the host is one of ``among``."""
-        words, colour = right_words(link, notes), WARN if notes else LINK_COLOURS.get(link.status, MUTED)
+        words, colour = right_words(link, notes, now), WARN if notes else LINK_COLOURS.get(link.status, MUTED)
         if (host, words, colour, among) != (self._host, self._words, self._colour, self._among):
             self._host, self._words, self._colour, self._among = host, words, colour, among
             self.refresh()
