@@ -317,7 +317,10 @@ class ConsoleApp(Navigation, News, Taping):
         unsaved = any(view.changed for member in self.members.values() for view in member.console.notes.values())
         if unsaved:
             note = "Notes that were written here are NOT saved (7, then Ctrl+s). " + note
-        choices = [Choice("leave", "q", "Quit", safe=not unsaved), Choice("", "escape", "Stay")]
+        waiting = next((member.console.launching for member in self.members.values() if member.console.launching), "")
+        if waiting:
+            note = f"The start of {waiting} has not been answered; quitting may give it up. {note}"
+        choices = [Choice("leave", "q", "Quit", safe=not unsaved and not waiting), Choice("", "escape", "Stay")]
         self.ask_once(Confirm("Quit", [], choices, note), lambda answer: self.exit() if answer else None)
 
     async def action_quit(self) -> None:

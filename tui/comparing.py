@@ -11,6 +11,7 @@ from typing import Any
 
 from eagle3.core.records import RunSummary
 from eagle3.core.run_states import LIVE_STATES
+from eagle3.core.wording import run_words
 from tui.formats import UNKNOWN, duration_label, number_label, state_label
 from tui.plotting.figures import FIGURES, Line
 from tui.plotting.view import Axis
@@ -43,7 +44,7 @@ class Choice:
 
 
 def _line(run: RunSummary) -> str:
-    return " ".join([run.run_id, state_label(run.state), run.actor, *run.label.values()]).lower()
+    return " ".join([run.run_id, state_label(run.state), *run_words(run), run.actor, *run.label.values()]).lower()
 
 
 def _place(run: RunSummary, sort: str) -> tuple[Any, ...]:
@@ -139,7 +140,7 @@ def differing(specs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, dict[st
 
 def figures_of(view: RunView) -> dict[str, str]:
     """What one run measured. Simulated and served acceptance never share a name."""
-    found: dict[str, str] = {"State": state_label(view.state)}
+    found: dict[str, str] = {"State": " ".join(run_words(view.summary)) if view.summary else state_label(view.state)}
     if (row := view.metrics.last("train", "train")) is not None:
         found |= {"Training loss": number_label(row.loss), "Step": f"{row.step:,}"}
     if (row := view.metrics.last("train", "val")) is not None:

@@ -101,6 +101,8 @@ class Launching:
                 if view.due(app.clock()) and asked_s > RED_S:
                     app.checking.ask(view)  # the question has stood for long
                 self.checked(wanted.spec.hash)
+                if self._waiting is wanted and app.console_state.link.status not in {"up", "degraded"}:
+                    app.tell(f"{app.console_state.host} does not answer; {wanted.run_id} has not started yet.", "warning")
                 app.present()
 
         app.ask_once(Confirm(title, rows, [yes, Choice("", "escape", "Cancel")], note, live), answered)

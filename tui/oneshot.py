@@ -18,7 +18,7 @@ from eagle3.core.readiness.words import lines
 from eagle3.core.records import Result, RunSummary
 from eagle3.core.run_states import LIVE_STATES
 from eagle3.core.spec import RunSpec
-from eagle3.core.wording import result_of
+from eagle3.core.wording import result_of, run_words
 from remote.errors import EXIT_CODES, ContainerError, LinkError, NoPython
 from tui import plan
 from tui.check_command import Judged, check, gathered, refuse_red, report_of, without_python
@@ -217,7 +217,7 @@ def _run_line(run: RunSummary) -> str:
     done = f"{part:.0%}" if part is not None and run.state != "finished" else ""
     started = run.started_at or run.created_at
     ago = f"started {age_label(run.now - started)}" if started else ""
-    return f"{state_label(run.state):<14} {one_line(run.run_id):<28} {stage + done:<16} {ago}".rstrip()
+    return f"{' '.join(run_words(run)):<14} {one_line(run.run_id):<28} {stage + done:<16} {ago}".rstrip()
 
 
 async def watch(talk: Talk, run_id: str, every_s: float) -> int:

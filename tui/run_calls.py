@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from eagle3.core.wording import went_on
+from eagle3.core.wording import paused_already, went_on
 from remote.ask import Ask, SecretQuestion
 from remote.errors import ContainerError, LinkError
 from tui import messages
@@ -85,7 +85,8 @@ class RunCalls(SessionPart):
         words = {"pause": "pauses after the work under way", "checkpoint": "saves after the step under way"}
         if action == "checkpoint" and answer.get("stage") != "train":
             words["checkpoint"] = "does not train at the moment; what is finished is on disk"
-        self._post(messages.Asked(run_id, f"{run_id} {words[action]}."))
+        before = paused_already(run_id, answer) if action == "pause" else ""
+        self._post(messages.Asked(run_id, before or f"{run_id} {words[action]}."))
         self._wake.set()
 
     async def _dump(self, run_id: str) -> None:

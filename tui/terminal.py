@@ -15,7 +15,7 @@ from textual.screen import Screen
 from tui.formats import one_line
 from tui.keymap import key_label
 from tui.painting import Painted
-from tui.screens.question import Question
+from tui.screens.question import Dialog
 from tui.themes.filters import AsciiFilter, PaletteFilter
 from tui.themes.palette import CALM, PALETTES, theme
 
@@ -106,7 +106,7 @@ class TerminalApp(App[None]):
             self._paint_whole()
 
     def say(self, text: str, severity: str, timeout_s: float) -> None:
-        """Show a note. Over a question there is none, since it could lie on the answers: it waits until that is answered."""
+        """Show a note. Over a question or a form there is none, since it could lie on the answers: it waits."""
         if self._asked:
             others = [said for said in self._unsaid if said[0] != text]
             self._unsaid = [*others[1 - MOST_UNSAID :], (text, severity, timeout_s)]
@@ -118,7 +118,7 @@ class TerminalApp(App[None]):
 
     @property
     def _asked(self) -> bool:
-        return bool(self.screen_stack) and isinstance(self.screen, Question)
+        return bool(self.screen_stack) and isinstance(self.screen, Dialog)
 
     def _refresh_notifications(self) -> None:
         """Textual's own, which it calls as a screen comes to the front."""

@@ -10,14 +10,15 @@ import typer
 
 from eagle3.commands.common import DEFAULT_WORKSPACE, Json, RunId, Workspace, actor, ask
 from eagle3.core.records import Pause
+from eagle3.core.wording import paused_already
 
 
 def pause(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: Json = False) -> None:
     """Hold a run between two units of work; it keeps its memory and its GPUs. `eagle3 resume` lets it go on."""
     reply = request(run_id, workspace, "pause", as_json=as_json)
     if not as_json:
-        said = "is paused already" if reply["already"] else "pauses after the work under way; nothing is freed"
-        typer.echo(f"{run_id} {said}. `eagle3 resume {run_id}` lets it go on, `eagle3 stop {run_id}` frees what it holds.")
+        said = paused_already(run_id, reply) or f"{run_id} pauses after the work under way; nothing is freed."
+        typer.echo(f"{said} `eagle3 resume {run_id}` lets it go on, `eagle3 stop {run_id}` frees what it holds.")
 
 
 def checkpoint(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: Json = False) -> None:

@@ -28,6 +28,18 @@ STATE_WORDS: dict[str, tuple[str, str]] = {
 """Run state -> symbol and word."""
 
 
+def run_words(run: RunSummary) -> tuple[str, str]:
+    """Symbol and word of a run in a list: its state, or that it runs no more than in name: paused, pausing, stopping."""
+    symbol, word = STATE_WORDS.get(run.state, ("?", run.state))
+    if run.state != "running":
+        return symbol, word
+    if run.stop_mode:
+        return symbol, "stopping"
+    if run.paused_at is not None:
+        return symbol, "paused" if run.state_text.startswith("Paused") else "pausing"
+    return symbol, word
+
+
 def bytes_label(count: float | None) -> str:
     """Bytes in binary units with three figures at most: "512 B", "1.5 GiB", "141 GiB"."""
     if count is None or not math.isfinite(count):
@@ -97,6 +109,12 @@ def went_on(run_id: str, reply: dict[str, Any], again: str) -> str:
     if held:
         return f"{run_id} is still held by {held}{f', no longer by {lifted}' if lifted else ''}; {again} lets it go on."
     return f"{run_id} goes on; {lifted or 'somebody'} had paused it."
+
+
+def paused_already(run_id: str, reply: dict[str, Any]) -> str:
+    """What the answer to a "pause" says where somebody had paused the run before; empty where it does as it was asked."""
+    people = [pause for pause in reply.get("held") or [] if not pause.get("guard")]
+    return f"{run_id} is paused already, by {_names(people) or 'somebody'}." if reply.get("already") else ""
 
 
 def _names(pauses: list[dict[str, Any]]) -> str:

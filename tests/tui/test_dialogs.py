@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from textual.widgets import Input
+from textual.widgets._toast import Toast
 
 from tests.tui.conftest import MakeApp
 from tests.tui.support.container import FakeContainer
@@ -91,3 +92,31 @@ async def test_the_arrows_go_through_the_launch_form_from_its_first_choice_on(ma
         await until_seen(pilot, "Esc Dismiss menu", "8x-b300")
         await pilot.press("escape")
         await until(pilot, lambda: "Dismiss" not in seen(pilot.app), "the menu to close")  # type: ignore[arg-type]
+
+
+async def test_a_note_of_nothing_stays_open_so_that_what_is_typed_next_is_no_key(
+    container: FakeContainer, make_app: MakeApp
+) -> None:
+    write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(80, 24)) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("n")
+        await until_seen(pilot, "Note on run-a")
+        await pilot.press("enter", "s")
+        await until_seen(pilot, "Nothing is written yet; Esc leaves it.")
+        await pilot.press("enter")
+        await until(pilot, lambda: (container.root / "run-a" / "NOTES.md").exists(), "the note")
+        assert (container.root / "run-a" / "NOTES.md").read_text().rstrip().endswith(": s")
+
+
+async def test_a_note_of_before_does_not_lie_on_a_form(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a", "finished")
+    async with make_app(run_id="run-a").run_test(size=(80, 24), notifications=True) as pilot:
+        await until_seen(pilot, "✓ finished")
+        await pilot.press("P")
+        await until_seen(pilot, "run-a has ended (finished)")
+        await pilot.press("H")
+        await until_seen(pilot, "Enter opens the host under the cursor")
+        assert not pilot.app.screen.query(Toast)
+        await pilot.press("escape")
+        await until(pilot, lambda: bool(pilot.app.screen.query(Toast)), "the note, which is still of use")

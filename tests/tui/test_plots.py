@@ -8,9 +8,10 @@ from tests.tui.conftest import Clock, MakeApp
 from tests.tui.support.container import FakeContainer
 from tests.tui.support.driving import seen, until, until_seen
 from tests.tui.support.folders import NOW, event, lines, metric, write_run
-from tui.plotting.figures import FIGURES, marks_of, reading
+from tui.plotting.figures import FIGURES, Line, marks_of, reading
 from tui.plotting.machine import MACHINE_FIGURES
 from tui.plotting.rows import Metrics
+from tui.themes.palette import ACCENT
 from tui.widgets.log import RunLog
 from tui.widgets.plot import MetricPlot
 
@@ -139,3 +140,12 @@ def test_a_reading_names_every_line_at_one_real_place() -> None:
     words = reading(found, 4.4, "step")
     assert words.startswith("step 4: position 1 0.0") and "position 3" in words
     assert reading([], 4.4, "step") == ""
+
+
+def test_a_reading_in_a_narrow_frame_keeps_the_figures_and_drops_the_names() -> None:
+    lines = [Line(((692.0, 0.6),), ACCENT, name="position 1"), Line(((692.0, 0.3),), ACCENT, name="position 2")]
+    held_out = [Line(((692.0, 0.5),), ACCENT, dots=True, name="position 1 held-out")]
+    assert reading(lines, 690, "step", 21) == "step 692: 0.60 0.30"
+    assert reading([*lines, *held_out], 690, "step", 26) == "step 692: 0.60 0.30 ●0.50"
+    assert reading([*lines, *held_out], 690, "step", 21) == "692: 0.60 0.30 ●0.50"
+    assert reading([*lines, *held_out], 690, "step", 15) == "692: 0.60 0.30"

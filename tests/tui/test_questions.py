@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from textual import events
 from textual.pilot import Pilot
@@ -161,3 +163,18 @@ async def test_a_key_that_comes_before_the_question_is_even_made_is_dropped_and_
         await app.on_event(events.Key("a", "a"))
         await until_seen(pilot, "Launch it?")
         assert answers == []
+
+
+async def test_a_launch_that_waits_for_its_host_is_told_and_not_left_in_silence(
+    container: FakeContainer, make_app: MakeApp
+) -> None:
+    container.held, container.down = asyncio.Event(), "no route"
+    app = make_app()
+    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        await until(pilot, lambda: app.console_state.link.status == "down", "the link to be down")
+        await pilot.press("p")
+        await until_seen(pilot, "Launch the pilot?")
+        await pilot.press("y")
+        await until_seen(pilot, "box does not answer;")
+        await pilot.press("q")
+        await until_seen(pilot, "has not been answered;", "Enter: Stay")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from eagle3.core.records import Event, MetricRow, Pause, Result, RunSummary
+from eagle3.core.records import Event, MetricRow, Pause, Progress, Result, RunSummary
 from tests.tui.conftest import Clock, MakeApp
 from tests.tui.support.container import FakeContainer, News
 from tests.tui.support.driving import seen, until, until_seen
@@ -19,6 +19,7 @@ from tui.state import Console, LinkState, RunView
 from tui.widgets.events import tripped
 from tui.widgets.headline import failure_words, headline
 from tui.widgets.plot import MetricPlot
+from tui.widgets.progress import progress_text
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -368,3 +369,40 @@ def test_a_pause_that_is_asked_for_is_told_until_the_run_holds() -> None:
     both = [Pause(by="bob", t=NOW), Pause(by="the guard server", t=NOW, guard="server")]
     view.take(News(asked.model_copy(update={"paused": both})), NOW)
     assert any("asked by bob and the guard server;" in line.plain for line in headline(view, NOW, stale=False))
+
+
+def test_a_run_that_is_held_says_by_whom_and_which_key_ends_it() -> None:
+    reason = "Paused by ann since 10:00 and the guard server since 10:05; it keeps its memory and its devices."
+    ann, guard = Pause(by="ann", t=NOW), Pause(by="the guard server", t=NOW, guard="server")
+    progress = Progress(stage="train", done=3, total=9, unit="steps", t=NOW, quiet_until=NOW + 60, reason=reason)
+    run = RunSummary(
+        run_id="run-a", state="running", state_text=reason, paused=[ann, guard], paused_at=NOW, now=NOW, progress=progress
+    )
+    view = RunView("run-a")
+    view.take(News(run), NOW)
+    lines = [line.plain for line in headline(view, NOW, stale=False)]
+    way_on = "P ends the pauses of people, once more those of guards"
+    assert f"■ paused by ann since 10:00 and the guard server since 10:05; {way_on}" in lines
+    assert "\n" not in progress_text(view, NOW, 76).plain  # the pause is told once
+    view.take(News(run.model_copy(update={"paused": [guard]})), NOW)
+    assert any(line.plain.endswith("; P lets it go on") for line in headline(view, NOW, stale=False))
+
+
+def test_why_it_is_quiet_is_one_sentence() -> None:
+    view = RunView("run-a")
+    progress = Progress(stage="extract", done=3, total=9, unit="states", t=NOW, quiet_until=NOW + 60, reason="The server loads.")
+    view.take(News(RunSummary(run_id="run-a", state="running", state_text="running", now=NOW, progress=progress)), NOW)
+    assert progress_text(view, NOW, 76).plain.endswith("◌ The server loads; may be quiet for 1 min 00 s more")
+
+
+@pytest.mark.parametrize("ended_at", [NOW - 5, None], ids=["ended", "live"])
+def test_whose_run_it_is_goes_last_from_the_first_row(ended_at: float | None) -> None:
+    run = RunSummary(
+        run_id="smoke-20261130-225858-hv48", state="stopped" if ended_at else "running", actor="ann", attempt=2, now=NOW,
+        label={"target": "smollm2-135m", "machine": "cpu"}, started_at=NOW - 60, ended_at=ended_at,
+    )  # fmt: skip
+    view = RunView(run.run_id)
+    view.take(News(run), NOW)
+    first = headline(view, NOW, stale=False, width=76)[0].plain
+    assert first.endswith(" · launched by ann") and len(first) <= 76
+    assert "smollm2-135m on cpu · attempt 2" in headline(view, NOW, stale=False, width=120)[0].plain

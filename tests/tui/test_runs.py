@@ -13,6 +13,7 @@ from tui.formats import UNKNOWN
 from tui.screens.compare import legend
 from tui.screens.runs import title
 from tui.state import Known, RunView
+from tui.widgets.runs_table import cells
 
 
 def known(run_id: str, state: str = "finished", created_at: float = NOW, **label: str) -> Known[RunSummary]:
@@ -144,3 +145,17 @@ async def test_filter_and_sort_work_while_typing_and_one_run_alone_is_no_compari
         await until_seen(pilot, "newest")
         await pilot.press("slash", "backspace", "backspace", "backspace", "backspace", "escape")
         await until_seen(pilot, "run-a", "other")
+
+
+def test_a_run_that_is_held_or_being_stopped_is_not_said_to_run() -> None:
+    run = known("a", "running").value
+    held = {"paused_at": NOW, "paused_by": "bob"}
+    for update, words in (
+        ({}, "● running"),
+        ({**held, "state_text": "pausing after the work under way"}, "● pausing"),
+        ({**held, "state_text": "Paused by bob since 10:00; it keeps its memory and its devices."}, "● paused"),
+        ({**held, "stop_mode": "now"}, "● stopping"),
+    ):
+        changed = Known(run.model_copy(update=update), NOW)
+        assert cells(changed, NOW, stale=False)["State"].plain == words
+        assert Choice(words=words.split()[1]).of([changed]) == [changed]

@@ -95,3 +95,14 @@ async def test_nothing_is_asked_of_a_run_that_has_ended(container: FakeContainer
         await pilot.press("C", "P", "D")
         await pilot.pause()
         assert container.controls == []
+
+
+async def test_who_pauses_what_somebody_has_just_paused_is_told(container: FakeContainer, make_app: MakeApp) -> None:
+    write_run(container.root, "run-a")
+    async with make_app(run_id="run-a").run_test(size=(120, 30), notifications=True) as pilot:
+        await until_seen(pilot, "● running")
+        await pilot.press("P")
+        await until_seen(pilot, "Pause the run?")
+        container.update("run-a", paused=[{"by": "ann", "t": NOW}], paused_by="ann", paused_at=NOW)
+        await pilot.press("y")
+        await until_seen(pilot, "run-a is paused already, by ann.")

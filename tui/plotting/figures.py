@@ -120,8 +120,9 @@ def place_label(x: float, axis: Axis) -> str:
     return f"step {x:,.0f}" if axis == "step" else duration_label(x)
 
 
-def reading(lines: Sequence[Line], x: float, axis: Axis) -> str:
-    """What the lines are at the real point nearest to ``x``: "step 120: train 4.31, held-out 4.52"."""
+def reading(lines: Sequence[Line], x: float, axis: Axis, room: int = 200) -> str:
+    """What the lines are at the real point nearest to ``x``: "step 120: train 4.31, held-out 4.52". Where that is longer than
+    ``room`` columns the names go, which the colours tell ("120: 4.31 ●4.52"), then the dots."""
     of_line = [(line, point) for line in lines if not line.dots and (point := nearest(line.points, x)) is not None]
     if not of_line:
         of_line = [(line, point) for line in lines if (point := nearest(line.points, x)) is not None]
@@ -130,4 +131,12 @@ def reading(lines: Sequence[Line], x: float, axis: Axis) -> str:
     at = min((point[0] for _, point in of_line), key=lambda px: abs(px - x))
     dots = [(line, point) for line in lines if line.dots and (point := nearest(line.points, at)) is not None and point[0] == at]
     values = [f"{line.name} {figure_label(point[1])}" for line, point in [*of_line, *dots] if point[0] == at]
-    return f"{place_label(at, axis)}: {', '.join(dict.fromkeys(values))}"
+    place = place_label(at, axis)
+    told = f"{place}: {', '.join(dict.fromkeys(values))}"
+    found = dict.fromkeys([*of_line, *dots])
+    drawn, dotted = (
+        " ".join(figure_label(y) for line, (x_, y) in found if x_ == at and line.dots is dots_) for dots_ in (False, True)
+    )
+    short, brief = f"{drawn} ●{dotted}".removesuffix(" ●").lstrip(), place.removeprefix("step ")
+    shorter = [f"{place}: {short}", f"{brief}: {short}", f"{place}: {drawn or short}", f"{brief}: {drawn or short}"]
+    return next((words for words in (told, *shorter) if len(words) <= room), shorter[-1])

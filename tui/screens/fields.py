@@ -9,12 +9,12 @@ from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from tui import fields
 from tui.formats import fit
+from tui.screens.question import Dialog
 from tui.themes.palette import MUTED, TEXT
 
 MOVES = {
@@ -24,7 +24,7 @@ MOVES = {
 NAME_COLUMNS, VALUE_COLUMNS = 31, 18
 
 
-class FieldsScreen(ModalScreen[str]):
+class FieldsScreen(Dialog[str]):
     """Returns the name of a field, "" where none was picked. ``values``: the form's values by name."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:

@@ -6,7 +6,6 @@ from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -16,10 +15,11 @@ from eagle3.core.records import Forkable
 from tui.fields import shlex_split
 from tui.forking import Fork, origins, planned
 from tui.formats import one_line
+from tui.screens.question import Dialog
 from tui.themes.palette import BAD, MUTED, TEXT
 
 
-class ForkScreen(ModalScreen[Fork | None]):
+class ForkScreen(Dialog[Fork | None]):
     """Returns the fork that was asked for; the confirmation is somebody else's. `show` brings what there is to fork from."""
 
     def __init__(self, run_id: str, workspace: str) -> None:

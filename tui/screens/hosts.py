@@ -9,11 +9,11 @@ from rich.text import Text
 from textual import events, on
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from tui.formats import one_line
+from tui.screens.question import Dialog
 from tui.themes.filters import AsciiFilter
 from tui.themes.palette import ACCENT, BAD, CALM, MUTED, PALETTES, TEXT, theme
 
@@ -35,7 +35,7 @@ def choice_line(choice: HostChoice, marked: bool) -> Text:
     )
 
 
-class ChooseHosts(ModalScreen[list[str]]):
+class ChooseHosts(Dialog[list[str]]):
     """Returns the chosen names, none on cancel. ``typed``: another host may be named, too. ``named`` is what was typed before
     and was not reached, for the reason ``problem``."""
 

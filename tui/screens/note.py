@@ -38,7 +38,7 @@ class NoteScreen(Dialog[None]):
         event.stop()
         words = one_line(event.value, LONGEST)
         if not words:
-            self.dismiss()
+            self._say(Text("✗ Nothing is written yet; Esc leaves it.", BAD))
         elif not self._sent:
             self._say(Text("Being added … Esc does not wait for it.", MUTED))
             self._sent = self._add(words)

@@ -6,14 +6,14 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from tui.keymap import keys_of, reading_foot
 from tui.screens.base import bindings_of
+from tui.screens.question import Dialog
 
 
-class ReadingScreen(ModalScreen[None]):
+class ReadingScreen(Dialog[None]):
     """Subclasses give the one widget that is read in ``page``. The key that opens it closes it: ``OPENED_BY`` is its place and
     action in the table."""
 

@@ -8,7 +8,7 @@ import textwrap
 from rich.text import Text
 from textual.widget import Widget
 
-from eagle3.core.records import Result
+from eagle3.core.records import Result, RunSummary
 from tui.formats import STATE_WORDS, age_label, clean_line, number_label, one_line
 from tui.keymap import key_of
 from tui.state import RunView
@@ -20,6 +20,8 @@ VERDICT_COLOURS = {"useful": GOOD, "broken": BAD}
 ROWS = 6
 """Rows that the headline may take; ``max-height`` in the style sheet is the same."""
 MORE = " … (v shows all)"
+PAUSED = "Paused by "
+"""How a worker that is held begins to say why."""
 
 
 def figures_line(result: Result, width: int = 200) -> str:
@@ -86,21 +88,7 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200, link_prob
     if run is None:
         first.append("  not heard of yet", MUTED)
         return [first] if not view.problem else [first, Text(f"▲ {view.problem}", WARN)]
-    about = [" on ".join(clean_line(run.label[key], 40) for key in ("target", "machine") if run.label.get(key))]
-    if run.attempt > 1:
-        about.append(f"attempt {run.attempt}")
-    since = view.age_of(run.ended_at or run.started_at or run.created_at, now)
-    if since is not None:
-        about.append(f"{'ended' if run.ended_at else 'started'} {age_label(since)}")
-    if run.actor:
-        about.append(f"launched by {clean_line(run.actor, 40)}")
-    shown = ""
-    for part in filter(None, about):
-        longer = f"{shown} · {part}" if shown else f"  {part}"
-        if first.cell_len + len(longer) > width:
-            break
-        shown = longer
-    first.append(shown, MUTED)
+    first.append(_about(run, view.age_of(run.ended_at or run.started_at or run.created_at, now), width - first.cell_len), MUTED)
     lines = [first]
     last = _last_words(view, now, stale, link_problem)
     left = ROWS - 1 - len(_rows(last, width))
@@ -111,10 +99,8 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200, link_prob
     elif not view.ended and run.stop_mode:
         by = f", asked by {clean_line(run.stop_by, 40)}" if run.stop_by else ""
         lines.append(Text(f"■ stopping {'now' if run.stop_mode == 'now' else 'after the next checkpoint'}{by}", WARN))
-    elif not view.ended and run.paused_at is not None and run.state_text.startswith("pausing"):
-        names = " and ".join(filter(None, (pause.by for pause in run.paused))) or run.paused_by
-        by = f", asked by {clean_line(names, 60)}" if names else ""
-        lines.append(Text(f"■ {one_line(run.state_text)}{by}; {key_of('run', 'pause')} lets it go on", WARN))
+    elif not view.ended and run.paused_at is not None and (held := _held_words(run)):
+        lines.append(Text(f"■ {held}; {_way_on(run)}", WARN))
     if view.result is not None and view.state == "finished":
         verdict = one_line(view.result.verdict_text) or one_line(view.result.verdict)
         if figures := figures_line(view.result, width - 9):
@@ -127,6 +113,38 @@ def headline(view: RunView, now: float, stale: bool, width: int = 200, link_prob
     if last:
         lines.append(Text(last, WARN))
     return lines
+
+
+def _about(run: RunSummary, since_s: float | None, room: int) -> str:
+    """What the first row says beside state and name, as much of it as ``room`` columns hold. Whose run it is goes last."""
+    parts = [" on ".join(clean_line(run.label[key], 40) for key in ("target", "machine") if run.label.get(key))]
+    parts.append(f"attempt {run.attempt}" if run.attempt > 1 else "")
+    parts.append(f"{'ended' if run.ended_at else 'started'} {age_label(since_s)}" if since_s is not None else "")
+    parts.append(f"launched by {clean_line(run.actor, 40)}" if run.actor else "")
+    for place in (0, 1, 2, 3) if run.ended_at else (2, 0, 1, 3):
+        words = " · ".join(filter(None, parts))
+        if len(words) + 2 <= room:
+            return f"  {words}" if words else ""
+        parts[place] = ""
+    return ""
+
+
+def _held_words(run: RunSummary) -> str:
+    """Who holds the run, or has asked for it; empty where it does something else (it is being stopped)."""
+    if run.state_text.startswith(PAUSED):
+        held = one_line(run.state_text.partition(";")[0])
+        return held[:1].lower() + held[1:]
+    if not run.state_text.startswith("pausing"):
+        return ""
+    names = " and ".join(filter(None, (pause.by for pause in run.paused))) or run.paused_by
+    return f"{one_line(run.state_text)}, asked by {clean_line(names, 60)}" if names else one_line(run.state_text)
+
+
+def _way_on(run: RunSummary) -> str:
+    key = key_of("run", "pause")
+    if len(run.pauses_to_lift()) < len(run.paused):
+        return f"{key} ends the pauses of people, once more those of guards"
+    return f"{key} lets it go on"
 
 
 def _last_words(view: RunView, now: float, stale: bool, link_problem: str) -> str:

@@ -27,6 +27,8 @@ from tui.plotting.view import Axis, Range, View
 from tui.themes.palette import BACKGROUND, FAINT, MUTED, TEXT
 
 _SGR = re.compile(r"\x1b\[([\d;]*)m")
+FRAME = 4
+"""Columns of a frame's line that words in it leave free."""
 REDRAW_S = 3.0
 """Seconds between two rebuilds while data keeps coming."""
 TURN_S = 0.5
@@ -169,8 +171,10 @@ class MetricPlot(PlotextPlot):  # type: ignore[misc,unused-ignore]
 
     @property
     def reading(self) -> str:
-        """The real values at the cursor."""
-        return reading(self._lines, self._view.cursor, self._view.axis) if self._view.cursor is not None else ""
+        """The real values at the cursor, as the frame below has room for them."""
+        if self._view.cursor is None:
+            return ""
+        return reading(self._lines, self._view.cursor, self._view.axis, self.size.width - FRAME)
 
     @property
     def can_log(self) -> bool:

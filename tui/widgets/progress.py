@@ -9,6 +9,7 @@ from eagle3.core.records import Progress
 from tui.formats import bar, clean_line, count_label, duration_label, fit, rate_label, share
 from tui.state import RunView
 from tui.themes.palette import ACCENT, MUTED, TEXT, WARN
+from tui.widgets.headline import PAUSED
 from tui.widgets.panel import bar_text
 
 
@@ -45,10 +46,13 @@ def progress_text(view: RunView, now: float, width: int) -> Text:
         (stage, TEXT), bar_text(bar(done, max(6, width - len(stage) - len(tail) - 2)), ACCENT), f"  {fit(tail, width - 8)}"
     )
     if not view.ended and view.summary and progress.quiet_until and progress.quiet_until > view.summary.now:
-        why = clean_line(progress.reason) or "nothing is heard for a while"
+        why = clean_line(progress.reason).rstrip(".") or "nothing is heard for a while"
+        if view.summary.state_text.startswith(PAUSED) and why.startswith(PAUSED):
+            why = why.partition(". ")[2]  # who holds it stands in the headline
         rest = progress.quiet_until - view.summary.now - (now - (view.at or now))
-        text.append("\n")
-        text.append(fit(f"◌ {why}; may be quiet for {duration_label(rest)} more", width), MUTED)
+        if why:
+            text.append("\n")
+            text.append(fit(f"◌ {why}; may be quiet for {duration_label(rest)} more", width), MUTED)
     elif view.state == "stalled":
         text.append("\n")
         text.append(fit(f"▲ nothing new for {duration_label(passed)}; look at the log, or stop and resume", width), WARN)

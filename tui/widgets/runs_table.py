@@ -13,9 +13,10 @@ from textual.widgets import DataTable
 from textual.widgets.data_table import RowDoesNotExist
 
 from eagle3.core.run_states import LIVE_STATES
+from eagle3.core.wording import run_words
 from tui.formats import STATE_WORDS, UNKNOWN, age_label, clean_line, count_label, fit_middle, share, short_duration
 from tui.state import Console, Known, run_age_s
-from tui.themes.palette import ACCENT, MUTED, STATE_COLOURS, TEXT
+from tui.themes.palette import ACCENT, MUTED, STATE_COLOURS, TEXT, WARN
 
 if TYPE_CHECKING:
     from eagle3.core.records import RunSummary
@@ -38,9 +39,10 @@ def columns_for(width: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def state_cell(state: str) -> Text:
-    symbol, word = STATE_WORDS.get(state, ("?", state))
-    return Text(f"{symbol} {word.split(', ')[-1]}", STATE_COLOURS.get(state, MUTED))
+def state_cell(run: RunSummary) -> Text:
+    symbol, word = run_words(run)
+    held = run.state == "running" and word != STATE_WORDS["running"][1]
+    return Text(f"{symbol} {word.split(', ')[-1]}", WARN if held else STATE_COLOURS.get(run.state, MUTED))
 
 
 def cells(known: Known[RunSummary], now: float, stale: bool) -> dict[str, Text]:
@@ -70,7 +72,7 @@ def cells(known: Known[RunSummary], now: float, stale: bool) -> dict[str, Text]:
         "Started": age_label(run.now - started + now - (known.at or now)) if started is not None else UNKNOWN,
         "Seen": ("stale · " if stale else "") + age_label(known.age(now)),
     }
-    return {"State": state_cell(run.state) if not stale else Text(state_cell(run.state).plain, MUTED)} | {
+    return {"State": state_cell(run) if not stale else Text(state_cell(run).plain, MUTED)} | {
         name: Text(word, style if name == "Run" else MUTED) for name, word in words.items()
     }
 

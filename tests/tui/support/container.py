@@ -289,13 +289,14 @@ class FakeContainer:
         self.controls.append((run_id, action))
         before = self._summary(self.root / run_id).paused
         left = [pause for pause in before if pause not in lift] if action == "go-on" else before
-        if action == "pause":
+        already = action == "pause" and any(not pause.guard for pause in before)
+        if action == "pause" and not already:
             left = [*before, Pause(by=actor, t=NOW)]
         first = left[0] if left else None
         held = [pause.model_dump() for pause in left]
         self.update(run_id, paused=held, paused_by=first and first.by, paused_at=first and first.t)
         told = {"lifted": [pause.model_dump() for pause in lift], "held": held}
-        return {"run_id": run_id, "action": action, "stage": "train", "already": False, **told}
+        return {"run_id": run_id, "action": action, "stage": "train", "already": already, **told}
 
     async def dump(self, run_id: str, actor: str = "") -> dict[str, Any]:
         self._check()
