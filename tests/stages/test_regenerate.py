@@ -297,6 +297,6 @@ def test_a_target_whose_tokenizer_cannot_be_loaded_is_not_waited_for(tmp_path: P
     loads_for_ever.write_text("#!/bin/sh\nexec sleep 600\n")
     loads_for_ever.chmod(0o755)
     ctx.server_python, ctx.model_dir = str(loads_for_ever), tmp_path
-    with pytest.raises(StageError, match="The tokenizer in .* cannot be loaded"):
+    with pytest.raises(StageError, match=r"The tokenizer in .* cannot be loaded"):
         regenerate.run(ctx)
     assert not (ctx.run_dir / "servers" / "plain.json").exists(), "the server's record goes with it"
