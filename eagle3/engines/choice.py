@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from eagle3.core.spec import RunSpec
@@ -23,13 +23,13 @@ def engine_part(spec: RunSpec) -> dict[str, str]:
     return {} if spec.engine == "vllm" else {"engine": spec.engine}
 
 
-def answering_server(ctx: StageContext) -> Server:
-    """The server that answers the prompts."""
+def answering_server(ctx: StageContext, meanwhile: Callable[[], None] = lambda: None) -> Server:
+    """The server that answers the prompts. ``meanwhile`` is called while one of the run's own loads, and may raise."""
     if ctx.spec.engine == "transformers":
-        return TransformersServer(ctx, "plain")
+        return TransformersServer(ctx, "plain", meanwhile=meanwhile)
     if ctx.spec.server.url:
         return GivenServer(ctx, "plain", ctx.spec.server.url, concurrency=ctx.spec.regenerate.concurrency)
-    return VllmServer(ctx, "plain")
+    return VllmServer(ctx, "plain", meanwhile=meanwhile)
 
 
 def extraction_server(ctx: StageContext, raw: Path) -> Server:

@@ -42,7 +42,8 @@ class OwnServer:
     ``name`` is the kind of server and the name of its log (``logs/server-<name>.log``) and of its record
     (``servers/<name>.json``, there while it runs). ``extra_args`` follow the server's own arguments; ``env`` wins over the
     spec's. ``states``: the folder for hidden states, in the kind "extract". ``stage`` is whose progress says that a model is
-    loading, and whose devices are used; by default it follows from ``name``. Attributes: see ``engines.server.Server``.
+    loading, and whose devices are used; by default it follows from ``name``. ``meanwhile`` is called again and again while it
+    loads, and ends the start by raising. Attributes: see ``engines.server.Server``.
 
     Raises StageError on entry when the port is taken, the interpreter is missing, the server dies while loading or does not
     answer within ``server.start_timeout_s``; Stopped when the operator asks for a stop meanwhile.
@@ -60,9 +61,11 @@ class OwnServer:
         pythonpath: Path | None = None,
         states: Path | None = None,
         stage: str | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ctx = ctx
+        self._meanwhile = meanwhile
         self.name = name
         self.model = ctx.spec.target.served_name
         self.log_path = ctx.path("logs", f"server-{name}.log")
@@ -315,6 +318,7 @@ class OwnServer:
                     detail=tail(self.log_path),
                 )
             self.ctx.check_stop()
+            self._meanwhile()
             time.sleep(_POLL_S)
 
     def _ready(self) -> bool:

@@ -14,6 +14,7 @@ from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.engines.choice import engine_part, extraction_server
 from eagle3.engines.model_dir import fingerprint
 from eagle3.rows import Row, read_rows
+from eagle3.stages.aside import import_aside
 from eagle3.stages.context import StageContext
 from eagle3.stages.landing import Landing
 from eagle3.states.quarantine import NAME as QUARANTINE
@@ -73,6 +74,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     if missing:
         tokens = sum(len(sample["input_ids"]) for sample in missing)
         ctx.check_disk(store.bytes_of(tokens, len(missing)))
+        # Nothing here needs it; the vocabulary, which comes next, waits for it otherwise.
+        import_aside("speculators.train.vocab_mapping")
         try:
             with extraction_server(ctx, store.raw) as server:
                 landing = Landing(ctx, server, store, done, quarantine)

@@ -20,6 +20,7 @@ from eagle3.engines.server import Server
 from eagle3.engines.slots import Slots
 from eagle3.rows import Row, append_row, read_rows, read_rows_past_torn, read_whole_rows, write_rows
 from eagle3.stages import guarding, samples
+from eagle3.stages.aside import Aside
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
 from eagle3.stages.samples import Message, Template, Turn
@@ -57,7 +58,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     server_start_s, skipped, dropped, and what the baseline gives (tok_s_no_draft)."""
     ctx.check_disk()
     prompts = read_rows(ctx.path("data", "prompts.jsonl"))
-    template = Template(ctx.model_dir, trust_remote_code=ctx.spec.target.trust_remote_code)
+    loading = Aside(lambda: Template(ctx.model_dir, trust_remote_code=ctx.spec.target.trust_remote_code))
     answers = Answers(ctx, prompts)
     missing = answers.missing()
     if len(missing) < len(prompts):
@@ -67,11 +68,12 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
     if not missing:
         # First the conversations: which prompts the baseline is measured on follows from them.
-        figures = write_outputs(ctx, prompts, answers, template)
+        figures = write_outputs(ctx, prompts, answers, loading.result())
         measured = baseline.load(ctx)
         if measured is not None or not measures_baseline(ctx.spec):
             return figures | _baseline_figures(measured)
-    with answering_server(ctx) as server:
+    with answering_server(ctx, loading.check) as server:
+        template = loading.result()
         began = time.monotonic() - ctx.paused_s
         if missing:
             server.surviving(lambda: asyncio.run(answer_all(ctx, server, answers.missing(), answers, template)))

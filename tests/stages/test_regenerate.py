@@ -289,3 +289,14 @@ def test_samples_that_the_loss_cannot_see_are_a_guards_event(tmp_path: Path) -> 
     event = the_guard(rows(tmp_path, "events.jsonl"), "zero-mask")
     assert event["guard"]["threshold"] == 0.2 and event["guard"]["counts"]["samples"] == 9
     assert "Check the chat template" in event["text"]
+
+
+def test_a_target_whose_tokenizer_cannot_be_loaded_is_not_waited_for(tmp_path: Path) -> None:
+    ctx = context(tmp_path / "run")
+    loads_for_ever = tmp_path / "python"
+    loads_for_ever.write_text("#!/bin/sh\nexec sleep 600\n")
+    loads_for_ever.chmod(0o755)
+    ctx.server_python, ctx.model_dir = str(loads_for_ever), tmp_path
+    with pytest.raises(StageError, match=r"The tokenizer in .* cannot be loaded"):
+        regenerate.run(ctx)
+    assert not (ctx.run_dir / "servers" / "plain.json").exists(), "the server's record goes with it"

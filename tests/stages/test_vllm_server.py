@@ -91,6 +91,18 @@ def test_a_server_that_dies_while_loading_is_an_error_with_its_own_last_words(ct
     assert "Engine core initialization failed" in caught.value.detail
 
 
+def test_what_is_found_wrong_while_a_server_loads_ends_its_start(ctx: StageContext) -> None:
+    with_program(ctx, "import time\ntime.sleep(600)\n")
+    server = VllmServer(ctx, "plain", meanwhile=lambda: refuse("The tokenizer cannot be loaded."))
+    with pytest.raises(StageError, match="tokenizer cannot be loaded"), server:
+        pytest.fail("it never answered")
+    assert not psutil.pid_exists(server.pid)
+
+
+def refuse(why: str) -> None:
+    raise StageError(why)
+
+
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
