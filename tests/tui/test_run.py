@@ -393,16 +393,3 @@ def test_why_it_is_quiet_is_one_sentence() -> None:
     progress = Progress(stage="extract", done=3, total=9, unit="states", t=NOW, quiet_until=NOW + 60, reason="The server loads.")
     view.take(News(RunSummary(run_id="run-a", state="running", state_text="running", now=NOW, progress=progress)), NOW)
     assert progress_text(view, NOW, 76).plain.endswith("◌ The server loads; may be quiet for 1 min 00 s more")
-
-
-@pytest.mark.parametrize("ended_at", [NOW - 5, None], ids=["ended", "live"])
-def test_whose_run_it_is_goes_last_from_the_first_row(ended_at: float | None) -> None:
-    run = RunSummary(
-        run_id="smoke-20261130-225858-hv48", state="stopped" if ended_at else "running", actor="ann", attempt=2, now=NOW,
-        label={"target": "smollm2-135m", "machine": "cpu"}, started_at=NOW - 60, ended_at=ended_at,
-    )  # fmt: skip
-    view = RunView(run.run_id)
-    view.take(News(run), NOW)
-    first = headline(view, NOW, stale=False, width=76)[0].plain
-    assert first.endswith(" · launched by ann") and len(first) <= 76
-    assert "smollm2-135m on cpu · attempt 2" in headline(view, NOW, stale=False, width=120)[0].plain

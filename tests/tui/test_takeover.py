@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eagle3.core.records import Happening, Probe, Since, Watcher
+import pytest
+
+from eagle3.core.records import Happening, Probe, RunSummary, Since, Watcher
 from tests.tui.conftest import Clock, MakeApp
-from tests.tui.support.container import FakeContainer
+from tests.tui.support.container import FakeContainer, News
 from tests.tui.support.driving import until, until_seen
 from tests.tui.support.folders import NOW, write_run
 from tui.alerting import happened_words
 from tui.catalog import Catalog
 from tui.screens.overview import also_here
+from tui.state import RunView
+from tui.widgets.headline import headline
 
 
 def test_what_others_did_is_told_with_their_names_the_newest_last() -> None:
@@ -106,3 +110,16 @@ async def test_who_pauses_what_somebody_has_just_paused_is_told(container: FakeC
         container.update("run-a", paused=[{"by": "ann", "t": NOW}], paused_by="ann", paused_at=NOW)
         await pilot.press("y")
         await until_seen(pilot, "run-a is paused already, by ann.")
+
+
+@pytest.mark.parametrize("ended_at", [NOW - 5, None], ids=["ended", "live"])
+def test_whose_run_it_is_goes_last_from_the_first_row(ended_at: float | None) -> None:
+    run = RunSummary(
+        run_id="smoke-20261130-225858-hv48", state="stopped" if ended_at else "running", actor="ann", attempt=2, now=NOW,
+        label={"target": "smollm2-135m", "machine": "cpu"}, started_at=NOW - 60, ended_at=ended_at,
+    )  # fmt: skip
+    view = RunView(run.run_id)
+    view.take(News(run), NOW)
+    first = headline(view, NOW, stale=False, width=76)[0].plain
+    assert first.endswith(" · launched by ann") and len(first) <= 76
+    assert "smollm2-135m on cpu · attempt 2" in headline(view, NOW, stale=False, width=120)[0].plain
