@@ -313,7 +313,7 @@ class OwnServer:
             if self._process.poll() is not None:
                 raise self._death("while it was loading")
             if time.monotonic() - began > limit_s:
-                raise StageError(
+                raise ServerDied(
                     f"{self._who} did not answer within {limit_s:.0f} s (server.start_timeout_s); its log is {self.log_path}.",
                     detail=tail(self.log_path),
                 )

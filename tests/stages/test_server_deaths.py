@@ -100,6 +100,20 @@ def test_after_a_kill_in_the_middle_every_prompt_has_one_answer_and_only_the_mis
     assert len(events(ctx, "server")) == 2
 
 
+def test_a_restart_that_takes_too_long_counts_as_a_death_and_is_tried_again_where_restarts_are_left(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    ctx = context(tmp_path / "run", server__backoff_s=0, server__start_timeout_s=6, regenerate__concurrency=2)
+    hangs_once = (
+        "if (asked.parent / 'died').exists() and not (asked.parent / 'hung').exists():\n"
+        "    (asked.parent / 'hung').touch(); time.sleep(600)"
+    )
+    answer_all(served_by(ctx, before=hangs_once, each=KILLED_ONCE))
+    first, second = of_guard(rows(ctx.run_dir, "events.jsonl"), "server")
+    assert "ended by signal 9 while it was working" in first["text"]
+    assert "did not answer within 6 s (server.start_timeout_s)" in second["text"]
+    assert len(rows(ctx.run_dir, "data/answers.part.jsonl")[1:]) == PROMPTS
+
+
 def test_a_server_that_dies_again_and_again_is_given_up_and_what_was_answered_is_kept(ctx: StageContext) -> None:
     always = "if number == 2: os._exit(7)"
     with pytest.raises(StageError, match=r"with code 7.*died 3 times within an hour.*server\.restarts is 2.*resume the run"):
