@@ -278,8 +278,8 @@ class Session:
 
         def between() -> None:
             # Thousands of long samples take minutes, in which no step is told of; a run that says nothing is a stalled one.
-            check_stop()
             self.ctx.journal.progress("train", done, total, "steps", reason="scoring the held-out samples", force=False)
+            check_stop()
 
         found: heldout.Heldout = heldout.evaluate(
             self.trainer.draft, self.heldout, self.collate, self.call, self.device, self.compute, between, self.kind
