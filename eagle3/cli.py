@@ -30,6 +30,7 @@ from eagle3.commands.common import (
     Workspace,
     actor,
     ask,
+    command_for,
     directory,
     fail,
     spec_in,
@@ -133,7 +134,7 @@ def resume(
     if summary.state in LIVE_STATES and summary.paused_at is not None:
         reply = request_of(run_id, workspace, "go-on", lift=summary.pauses_to_lift(), as_json=as_json)
         if not as_json:
-            typer.echo(went_on(run_id, reply, f"`eagle3 resume {run_id}` once more"))
+            typer.echo(went_on(run_id, reply, f"{command_for('resume', run_id, workspace)} once more"))
         return
     if summary.state == "finished" and not verify:
         text = f"{run_id} has finished, so there is nothing to resume; --verify makes again what is no longer whole."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -36,6 +37,12 @@ Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VAL
 PATH_FIELDS = frozenset({"data.prompts", "target.model"})
 
 DEFAULT_WORKSPACE = "~/eagle3"
+
+
+def command_for(verb: str, run_id: str, workspace: str) -> str:
+    """A command about a run, as it can be copied from a sentence."""
+    where = "" if workspace == DEFAULT_WORKSPACE else f" --workspace {shlex.quote(workspace)}"
+    return f"`eagle3 {verb} {run_id}{where}`"
 
 
 def fail(text: str, code: int = EXIT_FAILED, *, as_json: bool = False) -> typer.Exit:

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from eagle3.commands.common import DEFAULT_WORKSPACE, Json, RunId, Workspace, actor, ask
+from eagle3.commands.common import DEFAULT_WORKSPACE, Json, RunId, Workspace, actor, ask, command_for
 from eagle3.core.records import Pause
 from eagle3.core.wording import paused_already
 
@@ -18,7 +18,8 @@ def pause(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: Json
     reply = request(run_id, workspace, "pause", as_json=as_json)
     if not as_json:
         said = paused_already(run_id, reply) or f"{run_id} pauses after the work under way; nothing is freed."
-        typer.echo(f"{said} `eagle3 resume {run_id}` lets it go on, `eagle3 stop {run_id}` frees what it holds.")
+        resume, stop = (command_for(verb, run_id, workspace) for verb in ("resume", "stop"))
+        typer.echo(f"{said} {resume} lets it go on, {stop} frees what it holds.")
 
 
 def checkpoint(run_id: RunId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: Json = False) -> None:

@@ -97,7 +97,8 @@ def test_a_fork_that_cannot_be_is_refused_and_makes_nothing(
 def test_a_working_run_is_paused_and_resume_lets_it_go_on(workspace: Path) -> None:
     run_dir = working(workspace)
     assert "r pauses after the work under way; nothing is freed." in ask(workspace, "pause", "r").stdout
-    assert "is paused already" in ask(workspace, "pause", "r").stdout
+    again = ask(workspace, "pause", "r").stdout
+    assert "is paused already" in again and f"`eagle3 resume r --workspace {workspace}` lets it go on" in again
     assert "r goes on" in ask(workspace, "resume", "r").stdout
     assert rundir.read_json(run_dir / "control.json")["pause"] is None
     assert not (run_dir / "attempts" / "2").exists(), "it was paused, not ended: the same attempt goes on"
@@ -109,7 +110,8 @@ def test_resume_ends_the_pauses_of_people_first_and_says_that_a_guard_still_hold
     control.hold(run_dir, 1, "server")
     person, guard = rundir.read_json(run_dir / "control.json")["pause"], "the guard server"
     first = ask(workspace, "resume", "r").stdout
-    assert f"r is still held by {guard}, no longer by {person['by']}; `eagle3 resume r` once more lets it go on." in first
+    again = f"`eagle3 resume r --workspace {workspace}` once more lets it go on."
+    assert f"r is still held by {guard}, no longer by {person['by']}; {again}" in first
     assert f"r goes on; {guard} had paused it." in ask(workspace, "resume", "r").stdout
     assert not (run_dir / "attempts" / "2").exists()
 
