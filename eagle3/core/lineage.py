@@ -12,6 +12,7 @@ from typing import Any
 from eagle3.core.presets import difference, override
 from eagle3.core.serving import NO_MATTER
 from eagle3.core.spec import MODEL_FIELDS, STAGES, RunSpec
+from eagle3.core.wording import listed
 
 UPSTREAM: Mapping[str, tuple[str, ...]] = {
     "prepare": (),
@@ -175,12 +176,6 @@ def origin_of(text: str) -> tuple[str | None, int | None]:
     if stage and stage not in STAGES:
         raise ForkError(f"There is no stage '{stage}'; it is one of {', '.join(STAGES)}, or train@STEP for a checkpoint.")
     return (None, int(step)) if sign else (stage or None, None)
-
-
-def listed(words: Collection[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _check_checkpoint(child: RunSpec, changed: Collection[str], checkpoints: Collection[int], step: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from eagle3.core.run_states import LIVE_STATES
@@ -94,7 +95,7 @@ def progress(p: Progress) -> str:
 
 def progress_line(summary: RunSummary) -> str:
     """One line for a terminal without a screen: state, stages, and the progress of a run that goes on."""
-    symbol, word = STATE_WORDS.get(summary.state, ("?", summary.state))
+    symbol, word = run_words(summary)
     parts = [f"{symbol} {word}", summary.run_id, f"{len(summary.stages)} of {len(STAGES)} stages done"]
     if summary.state in LIVE_STATES and summary.progress and summary.progress.stage:
         parts.append(progress(summary.progress))
@@ -118,8 +119,13 @@ def paused_already(run_id: str, reply: dict[str, Any]) -> str:
 
 
 def _names(pauses: list[dict[str, Any]]) -> str:
-    names = [str(pause.get("by") or "somebody") for pause in pauses]
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    return listed([str(pause.get("by") or "somebody") for pause in pauses])
+
+
+def listed(words: Collection[str]) -> str:
+    """ "a", "a and b", "a, b and c"; nothing of none."""
+    *first, last = words or [""]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def result_of(summary: RunSummary, result: dict[str, object] | None) -> Result:

@@ -9,6 +9,7 @@ from rich.text import Text
 from textual.widget import Widget
 
 from eagle3.core.records import Result, RunSummary
+from eagle3.core.wording import listed
 from tui.formats import STATE_WORDS, age_label, clean_line, number_label, one_line
 from tui.keymap import key_of
 from tui.state import RunView
@@ -136,7 +137,7 @@ def _held_words(run: RunSummary) -> str:
         return held[:1].lower() + held[1:]
     if not run.state_text.startswith("pausing"):
         return ""
-    names = " and ".join(filter(None, (pause.by for pause in run.paused))) or run.paused_by
+    names = listed([pause.by for pause in run.paused if pause.by]) or run.paused_by
     return f"{one_line(run.state_text)}, asked by {clean_line(names, 60)}" if names else one_line(run.state_text)
 
 
