@@ -74,13 +74,13 @@ def test_the_first_steps_of_eight_gpus_are_no_verdict_however_many_tokens_they_h
 
 
 def test_memory_that_creeps_up_is_told() -> None:
-    steps = [seen(n, gpu_used_bytes=(40 + n) << 30, gpu_total_bytes=100 << 30) for n in range(20)]
+    steps = [seen(n, cards=(((40 + n) << 30, 100 << 30),)) for n in range(20)]
     assert tripped(SHORT, steps) == [(15, "memory")]
 
 
 def test_what_a_resumed_training_takes_in_its_first_steps_is_no_creeping() -> None:
     used = [10, 40, 60, 70, 70, *[71] * 10]
-    steps = [seen(5000 + n, gpu_used_bytes=size << 30, gpu_total_bytes=100 << 30) for n, size in enumerate(used)]
+    steps = [seen(5000 + n, cards=((size << 30, 100 << 30),)) for n, size in enumerate(used)]
     assert tripped(SHORT, steps) == []
 
 

@@ -59,7 +59,7 @@ def make_context(tmp_path: Path) -> Callable[..., StageContext]:
             {
                 "size": "toy",
                 "machine": "toy",
-                "disk_floor_bytes": 0,
+                "disk_floor_bytes": overrides.pop("disk_floor_bytes", 0),
                 "target": {
                     "name": "toy",
                     "model": str(tmp_path / "target"),

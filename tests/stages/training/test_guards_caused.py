@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from eagle3.stages import train
 from eagle3.stages.context import StageContext, StageError
 from eagle3.training.session import Session
+from eagle3.training.watching import Watch
 from tests.support.guards import the_guard
 
 pytestmark = pytest.mark.slow
@@ -99,7 +100,7 @@ def test_gpu_memory_that_creeps_up_step_by_step_is_told(
     ctx = toy_run(max_steps=8, guards={"memory_after_steps": 2})
     used = iter(range(40, 100, 5))
     # There is no GPU here: the driver's answer is put in its place.
-    monkeypatch.setattr(Session, "_memory", lambda session: (next(used) << 30, 100 << 30))
+    monkeypatch.setattr(Watch, "_memory", lambda watch: (next(used) << 30, 100 << 30))
     train.run(ctx)
     event = tripped(ctx, "memory")
     assert "grew by 15% of the card since step 2" in event["text"] and event["guard"]["counts"] == {"step": 5.0}
