@@ -20,7 +20,7 @@ import pytest
 from eagle3.training.session import Session
 from tests.stages.small_disk import fill
 
-LIMIT_S = 120
+LIMIT_S = 60
 _NEWNS, _NEWUSER = 0x00020000, 0x10000000  # <linux/sched.h>
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from eagle3.stages import train
-from eagle3.stages.context import StageContext, StageError
+from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.training.session import Session
 from eagle3.training.watching import Watch
 from tests.support.guards import the_guard
@@ -77,6 +77,17 @@ def test_a_rate_too_small_to_learn_by_leaves_the_loss_flat_and_is_told(
     train.run(ctx)
     event = tripped(ctx, "flat-loss")
     assert "over the last 8 steps" in event["text"] and event["guard"]["counts"] == {"steps": 8.0}
+
+
+def test_a_loss_that_is_flat_over_a_stop_and_a_resume_is_told_too(
+    toy_run: Callable[..., StageContext], tripped: Callable[..., dict[str, Any]]
+) -> None:
+    flat = {"max_steps": 10, "learning_rate": 1e-9, "guards": {"flat_loss_steps": 8, "flat_loss_share": 0.1}}
+    with pytest.raises(Stopped):
+        train.run(toy_run(stop_after=4, **flat))
+    ctx = toy_run(**flat)
+    assert train.run(ctx)["resumed_from"] == 4
+    assert "over the last 8 steps" in tripped(ctx, "flat-loss")["text"]
 
 
 LEARNS_NOTHING = {"first_position_tokens": 400, "first_position_steps": 10, "first_position_below": 0.2}
