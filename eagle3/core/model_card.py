@@ -197,9 +197,18 @@ def _limits(spec: RunSpec, evaluate: Mapping[str, Any]) -> str:
         f"{served.get('concurrency', spec.evaluate.concurrency)} only; it falls as more requests are in flight.\n"
         f"- The prompts are short ({_source(spec)}), the answers at most {spec.evaluate.max_new_tokens} tokens, "
         "at temperature 0; other text is accepted differently.\n"
-        "- Intervals are 95 % and take the drafts for independent, so the truth is somewhat wider.\n"
+        f"- {_intervals(served)}\n"
         "- The target's licence and its limits hold for this draft too.\n"
     )
+
+
+def _intervals(served: Mapping[str, Any]) -> str:
+    if served.get("answers"):
+        return (
+            f"Intervals are 95 % and take the {served['answers']} answers for independent, not their drafts: they say what other "
+            "prompts like these would give."
+        )
+    return f"Intervals are 95 % with the {evaluation.ALONE}, so the truth is wider: those of one answer resemble each other."
 
 
 def _versions(versions: Mapping[str, str]) -> str:
