@@ -110,7 +110,12 @@ class Acceptance:
             return [wilson(n, self.drafts) for n in self.accepted_per_pos]
         point = t_95(len(self._clusters) - 1)
         return [
-            share_interval(n / self.drafts, self._variance([sum(one.accepted_per_pos[i : i + 1]) for one in self._clusters]), self.drafts, point)
+            share_interval(
+                n / self.drafts,
+                self._variance([sum(one.accepted_per_pos[i : i + 1]) for one in self._clusters]),
+                self.drafts,
+                point,
+            )
             for i, n in enumerate(self.accepted_per_pos)
         ]
 

@@ -49,6 +49,30 @@ def ratio_variance(above: Sequence[float], below: Sequence[float]) -> float:
     return (n - 1) / n * sum(residual * residual for residual in left_out)
 
 
+Counted = tuple[float, float]
+"""Of one answer: what is summed above and below the line of a ratio."""
+
+
+def difference_interval(first: Sequence[Counted], second: Sequence[Counted]) -> Interval:
+    """95 % interval of the difference of two ratios, ``first`` less ``second``, on the answers to the same prompts in the same
+    order: the jackknife leaves out one prompt on both sides, so what makes a prompt easy for both does not widen it. Unbounded
+    for fewer than two prompts. Raises ValueError where the prompts are not as many."""
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} answers cannot be paired with {len(second)}.")
+    n = len(first)
+    if n < 2:
+        return (-math.inf, math.inf)
+    sums = [sum(column) for side in (first, second) for column in zip(*side, strict=True)]
+    without = []
+    for one, other in zip(first, second, strict=True):
+        above, below, above_other, below_other = (whole - own for whole, own in zip(sums, (*one, *other), strict=True))
+        without.append(above / below - above_other / below_other)
+    mean = sum(without) / n
+    half = t_95(n - 1) * math.sqrt((n - 1) / n * sum((one - mean) ** 2 for one in without))
+    whole = sums[0] / sums[1] - sums[2] / sums[3]
+    return (whole - half, whole + half)
+
+
 def share_interval(share: float, variance: float, at_most: float, z: float) -> Interval:
     """Wilson's interval of a share for the number of independent trials that its ``variance`` is worth, ``share·(1-share) /
     variance``, and never more than ``at_most``; ``z``: the distribution's point.

@@ -82,9 +82,7 @@ class Evidence:
     @property
     def useful_at(self) -> list[int]:
         """The concurrencies at which the draft gains more than noise, and clear of the spread between the prompts."""
-        return [
-            point.concurrency for point in self.curve if (point.speedup or 0.0) >= USEFUL_SPEEDUP and _interval(point)[0] > 1
-        ]
+        return [point.concurrency for point in self.curve if (point.speedup or 0.0) >= USEFUL_SPEEDUP and _interval(point)[0] > 1]
 
     @property
     def useful_up_to(self) -> int | None:
@@ -238,9 +236,7 @@ def _by_speed(evidence: Evidence, first: Interval, at_first: str) -> tuple[str, 
     told = useful[-1] if useful else max(points, key=lambda point: point.speedup or 0.0)
     at_told, needed = _served(told, served), told.break_even_len or 0.0
     between = between_label(at_told.accept_len_interval, at_told.independent)
-    length = (
-        f"an acceptance length of {needed:.2f} would break even and the draft reaches {at_told.accept_len:.2f} ({between})"
-    )
+    length = f"an acceptance length of {needed:.2f} would break even and the draft reaches {at_told.accept_len:.2f} ({between})"
     beside = _curve(points) + _ngram(points)
     if useful:
         more = f" Longer training should gain more: {short}." if weak else ""
@@ -258,7 +254,9 @@ def _by_speed(evidence: Evidence, first: Interval, at_first: str) -> tuple[str, 
             f"Insufficient evidence: {_speeds(told)}, too near to what counts as a gain ({USEFUL_SPEEDUP}×, and clear of 1); "
             f"{at_first}. Evaluate more prompts.{beside}"
         )
-    gain = f"less than the {USEFUL_SPEEDUP}× that counts as a gain" if at_most < USEFUL_SPEEDUP else "neither a clear gain nor loss"
+    gain = (
+        f"less than the {USEFUL_SPEEDUP}× that counts as a gain" if at_most < USEFUL_SPEEDUP else "neither a clear gain nor loss"
+    )
     return UNDERTRAINED, f"Undertrained: {short}; {_speeds(told)}, {gain}.{beside}"
 
 

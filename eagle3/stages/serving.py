@@ -163,9 +163,7 @@ def measure_load(
         ended_early=sum(body["choices"][0]["finish_reason"] == "stop" for body in bodies),
         other_cpu=watch.others(),
         of_each=tuple(_own_acceptance(body) for body in bodies),
-        each=tuple(
-            (int(body["usage"]["completion_tokens"]), took) for body, took in zip(bodies, client.seconds, strict=True)
-        ),
+        each=tuple((int(body["usage"]["completion_tokens"]), took) for body, took in zip(bodies, client.seconds, strict=True)),
     )
 
 

@@ -110,7 +110,9 @@ class Evaluate(Section):
     lossless_prompts: PositiveInt = field(4, "prompts whose answers are compared with and without the draft", "prompts")
     min_drafts: PositiveInt = field(200, "fewer drafts than this: the verdict is 'insufficient evidence'", "drafts")
     min_prompts: PositiveInt = field(
-        MIN_PROMPTS, "fewer prompts than this: the same, however many drafts, for those of one answer resemble each other", "prompts"
+        MIN_PROMPTS,
+        "fewer prompts than this: 'insufficient evidence' too, for drafts of one answer resemble each other",
+        "prompts",
     )
     broken_below: Annotated[float, Field(ge=0, le=1)] = field(
         0.10, "served position-0 acceptance under this means broken (layer ids, vocabulary, norms)", "probability"
