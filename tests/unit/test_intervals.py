@@ -19,10 +19,14 @@ REPEATS = 1500
 Answers = list[Acceptance]
 
 
-def answers(rng: np.random.Generator, count: int, alike: float = 6.0) -> Answers:
-    """Answers of up to 96 tokens, three tokens proposed. Each has an acceptance of its own, 22 % on average (``alike``: the sum
-    of the beta distribution's parameters; measured between kinds of prompt: 12 to 30 %); one that accepts more has fewer drafts.
-    """
+AS_MEASURED, UNLIKE = 20.0, 4.0
+"""How alike answers are: the sum of the beta distribution's parameters. Position 0 varies 3.4 times as much as with independent
+drafts, as in the pilot's 20 answers (3.8, measured), and 9.9 times."""
+
+
+def answers(rng: np.random.Generator, count: int, alike: float) -> Answers:
+    """Answers of up to 96 tokens, three tokens proposed. Each has an acceptance of its own, 22 % on average; one that accepts
+    more has fewer drafts."""
     first = rng.beta(alike * 0.22, alike * 0.78, count)
     tokens = rng.uniform(30, 96, count)
     drafts = np.maximum(1, (tokens / (1 + 1.3 * first)).astype(int))
@@ -35,13 +39,13 @@ def answers(rng: np.random.Generator, count: int, alike: float = 6.0) -> Answers
     ]
 
 
-def held(count: int) -> dict[str, float]:
+def held(count: int, alike: float) -> dict[str, float]:
     """How often the intervals of so many answers hold the truth, with the answers and with the drafts for independent."""
     rng = np.random.default_rng(7)
-    truth = together(answers(rng, 200_000))
+    truth = together(answers(rng, 200_000, alike))
     found = dict.fromkeys(("length", "position 0", "length, drafts alone", "position 0, drafts alone"), 0)
     for _ in range(REPEATS):
-        whole = together(answers(rng, count))
+        whole = together(answers(rng, count, alike))
         alone = Acceptance(whole.drafts, whole.draft_tokens, whole.accepted, whole.accepted_per_pos)
         for name, one in (("", whole), (", drafts alone", alone)):
             low, high = one.accept_len_interval
@@ -51,13 +55,12 @@ def held(count: int) -> dict[str, float]:
     return {name: hits / REPEATS for name, hits in found.items()}
 
 
-@pytest.mark.parametrize("count", [MIN_PROMPTS, 20])
-def test_with_answers_for_independent_95_percent_hold_the_truth_and_with_drafts_far_fewer(count: int) -> None:
-    found = held(count)
+@pytest.mark.parametrize(("count", "alike"), [(MIN_PROMPTS, AS_MEASURED), (20, AS_MEASURED), (20, UNLIKE)])
+def test_with_answers_for_independent_95_percent_hold_the_truth_and_with_drafts_far_fewer(count: int, alike: float) -> None:
+    found = held(count, alike)
     assert 0.92 < found["length"] < 0.98
     assert 0.93 < found["position 0"] < 0.98
-    assert found["length, drafts alone"] < 0.7
-    assert found["position 0, drafts alone"] < 0.7
+    assert max(found["length, drafts alone"], found["position 0, drafts alone"]) < 0.8
 
 
 def test_the_interval_of_a_gain_holds_the_truth_in_95_percent() -> None:
