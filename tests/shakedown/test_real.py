@@ -26,4 +26,6 @@ def test_a_real_shakedown_proves_every_part_and_measures_what_the_estimate_needs
     # A noisy machine spoils speeds, which then are no measure; a quiet one gives all but the single stream's.
     assert measured <= {row["rate"] for row in report["rates"]} and report["estimate_of_shakedown"]["seconds"]
     known = rates_of(tmp_path, resolve("smoke", "smollm2-135m", "cpu"))
-    assert set(known) == measured and all(entry["run"] == "shakedown-real" for entry in known.values())
+    # The break-even length, where both speeds were had, is a number for its depth and concurrency and no rate of the estimate.
+    assert {name for name in known if not name.startswith("break_even_len")} == measured
+    assert all(entry["run"] == "shakedown-real" for entry in known.values())
