@@ -149,6 +149,18 @@ def toy_target(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def with_tokenizer(toy_target: Path) -> None:
+    """The experimental kinds need a token that stands for "not known yet"; the target's tokenizer says which."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"t{number}": number for number in range(64)}
+    own = Tokenizer(WordLevel(words, unk_token="t0"))
+    PreTrainedTokenizerFast(tokenizer_object=own, mask_token="t63").save_pretrained(toy_target)
+
+
+@pytest.fixture
 def toy_run(
     make_context: Callable[..., StageContext], write_samples: Callable[..., None], toy_target: Path
 ) -> Callable[..., StageContext]:

@@ -62,7 +62,8 @@ def scored(rows: list[dict]) -> dict[int, dict[str, Any]]:
     return {row["step"]: {name: row[name] for name in names} for row in rows if row["split"] == "val"}
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+@pytest.mark.usefixtures("with_tokenizer")
+@pytest.mark.parametrize("kind", ["eagle3", pytest.param("dflash", marks=pytest.mark.long)])
 def test_two_ranks_score_half_of_the_held_out_packs_each_and_find_the_figures_of_one(
     toy_run: Callable[..., StageContext], rows_of: Rows, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
