@@ -173,6 +173,8 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
             ctx.figures[name] = record["figures"]
             ctx.journal.event("stage-skipped", f"{name} is whole from {whence(record)}; it is not repeated.", stage=name)
             return
+        if isinstance(record, dict) and record.get("remade") is False:
+            raise StageError(f"{name} was imported and cannot be made here ({why}); put that back, or import again.")
         ctx.journal.event("stage-again", f"{name} runs again: {why}.", level="warn", stage=name)
         record_path.unlink()
     hold = Hold(ctx, name)
