@@ -10,9 +10,11 @@ import pytest
 
 from eagle3 import work
 from eagle3.importing import room
+from eagle3.importing.evaluation_prompts import Asked
 from eagle3.rows import read_rows
 from eagle3.stages import extract, prepare, regenerate
 from eagle3.stages.context import StageError
+from eagle3.stages.prompts import Prompt
 from eagle3.stages.samples import Template
 from tests.stages.runs import TARGET, rows
 from tests.stages.test_importing import COUNT, SMALL, context, imported, made_elsewhere, refused, speculators
@@ -85,6 +87,24 @@ def test_no_row_that_asks_a_prompt_of_the_evaluation_is_trained_on(answered: Pat
     asked = {row["turns"][0] for row in read_rows(data / "prompts.jsonl")}
     heldout = {question(row["index"]) for row in read_rows(data / "samples.jsonl") if row["split"] == "heldout"}
     assert len(asked) == 6 and heldout == asked
+
+
+def test_a_conversation_that_begins_with_such_a_prompt_is_found_though_only_its_last_answer_teaches() -> None:
+    template = Template(TARGET)
+    asked = Asked([Prompt("one", "explain", (question(0),))], template)
+    first = [{"role": "user", "content": question(0)}, {"role": "assistant", "content": ANSWER}]
+    other = [{"role": "user", "content": question(1)}, {"role": "assistant", "content": ANSWER}]
+    for turns, found in (([*first, *other], True), ([*other, *other], False)):
+        ids = template.render(turns, invite=False)
+        assert asked.by({"input_ids": ids, "loss_mask": [0] * (len(ids) - 5) + [1] * 5}) is found
+
+
+def test_a_prompt_is_not_found_at_the_end_of_a_longer_word() -> None:
+    template = Template(TARGET)
+    asked = Asked([Prompt("one", "explain", ("hi",))], template)
+    for text, found in (("hi", True), ("HI ", True), ("Where is Delhi", False)):
+        ids = template.render([{"role": "system", "content": "Be kind."}, {"role": "user", "content": text}])
+        assert asked.by({"input_ids": [*ids, 30, 31], "loss_mask": [0] * len(ids) + [1, 1]}) is found
 
 
 def test_an_import_of_which_every_row_is_evaluated_is_refused(answered: Path, tmp_path: Path) -> None:
