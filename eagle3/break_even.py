@@ -5,6 +5,8 @@ the same prompts are answered with it. Drafting and verifying cost the same what
 length (``core.evaluation.break_even``). On a GPU vLLM accepts drafted tokens at a set length by itself (its synthetic
 acceptance), so the speed is that of a draft which is as good; its CPU build refuses that, and there the length is derived from
 the speed of a draft of which next to nothing is accepted.
+
+It is asked before the paid hours, so it is short: `shortened` says how few prompts and tokens, `expected` how long they take.
 """
 
 from __future__ import annotations
@@ -15,16 +17,18 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eagle3.core.estimate import IMPORT_S, loads_s
 from eagle3.core.evaluation import Point, Speed
-from eagle3.core.rates import BREAK_EVEN_BY, RateSource, break_even_name, key
+from eagle3.core.rates import BREAK_EVEN_BY, RateSource, break_even_name, key, rates
 from eagle3.core.serving import speculative_method
 from eagle3.core.spec import RunSpec
 from eagle3.core.verdict import BUSY_ABOVE
+from eagle3.core.wording import duration_label
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.journal import Journal
 from eagle3.measured import remember
@@ -37,6 +41,9 @@ from eagle3.work import bring_target
 
 SYNTHETIC_LENGTH = 2.0
 """The acceptance length that vLLM is told to make up: near what a draft must reach, and possible for one proposed token."""
+
+MOST_TOKENS = 128
+"""Tokens of an answer at most: a step takes as long in a longer one, but for the little that attention adds."""
 
 MAKE_LIMIT_S = 900.0
 """How long making the untrained draft may take: imports, and reading the target's embeddings."""
@@ -60,18 +67,48 @@ class Found:
         busy = max(max(point.plain.other_cpu, point.draft.other_cpu) for point in self.points)
         rough = [f"These speeds are rough: other work took up to {busy:.0%} of the CPU meanwhile."] if busy > BUSY_ABOVE else []
         return rough + [
-            f"{point.concurrency} in flight: a draft pays from an acceptance length of {point.break_even_len or 0.0:.2f} on "
-            f"({point.plain.tok_s:.1f} tokens/s without, {point.draft.tok_s:.1f} at a length of "
+            f"{point.concurrency} in flight: a draft pays from an acceptance length of {point.break_even_len or 0.0:.2f}"
+            f"{_spread(point)} on ({point.plain.tok_s:.1f} tokens/s without, {point.draft.tok_s:.1f} at a length of "
             f"{point.draft.acceptance.accept_len if point.draft.acceptance else 1.0:.2f}; {self.prompts} prompts; {how})."
             for point in self.points
         ]
 
 
+def shortened(spec: RunSpec) -> RunSpec:
+    """What is measured of a run's spec: as many held-out prompts as are ever in flight, of MOST_TOKENS tokens at most, and none
+    of the run's training prompts. The speeds need no more, and the run's own evaluation may take an hour."""
+    few = max(spec.evaluate.levels)
+    evaluate = {"prompts": few, "max_new_tokens": min(spec.evaluate.max_new_tokens, MOST_TOKENS)}
+    # prepare asks for room and prompts for the training too; here there is none.
+    data = {"train_prompts": 1, "heldout_prompts": min(spec.data.heldout_prompts, max(4, few))}
+    return spec.model_copy(
+        update={"evaluate": spec.evaluate.model_copy(update=evaluate), "data": spec.data.model_copy(update=data)}
+    )
+
+
+def expected(spec: RunSpec, measured: Mapping[str, Any] | None = None) -> tuple[float, str]:
+    """Seconds that ``measure`` will take, and a sentence with what they are made of, by the estimate's rates. ``measured``: the
+    workspace's own (``measured.rates_of``)."""
+    short = shortened(spec)
+    known = rates(short, measured)
+    start = known["server_start_s"]
+    loads = loads_s(short, known, "plain_tok_s") + loads_s(short, known, "draft_tok_s")
+    seconds = 2 * start.value + loads + IMPORT_S
+    judged = short.evaluate
+    return seconds, (
+        f"This takes about {duration_label(seconds)}: two starts of the server ({duration_label(start.value)} each, "
+        f"{start.source}) and {duration_label(loads)} of {judged.prompts} prompts with {judged.max_new_tokens} tokens each at "
+        f"concurrency {', '.join(map(str, judged.levels))}, without and with a draft ({known['plain_tok_s'].source})."
+    )
+
+
 def measure(spec: RunSpec, stop_requested: Callable[[], bool]) -> Found:
-    """Measure, and put the lengths down for the workspace's estimates. Its files are in ``<workspace>/break-even/``.
+    """Measure ``shortened(spec)``, and put the lengths down for the workspace's estimates. Its files are in
+    ``<workspace>/break-even/``.
 
     Raises StageError in one sentence, and Stopped.
     """
+    spec = shortened(spec)
     workspace = Path(spec.workspace).expanduser()
     folder = workspace / "break-even" / key(spec).replace("/", "-")
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,6 +138,11 @@ def measure(spec: RunSpec, stop_requested: Callable[[], bool]) -> Found:
     return found
 
 
+def _spread(point: Point) -> str:
+    found = point.break_even_interval
+    return f" ({found[0]:.2f} to {found[1]:.2f})" if found else ""
+
+
 def _points(ctx: StageContext, prompts: Sequence[Prompt]) -> list[Point]:
     """The speeds without a draft and with an untrained one, at each concurrency."""
     levels = ctx.spec.evaluate.levels
@@ -114,7 +156,7 @@ def _points(ctx: StageContext, prompts: Sequence[Prompt]) -> list[Point]:
 def _plain(ctx: StageContext, server: VllmServer, prompts: Sequence[Prompt], level: int) -> Speed:
     warm_up(ctx, server, prompts, level)
     load = measure_load(ctx, server, prompts, concurrency=level)
-    return Speed(load.tok_s, other_cpu=load.other_cpu)
+    return Speed(load.tok_s, other_cpu=load.other_cpu, each=load.each)
 
 
 def _synthetic(spec: RunSpec) -> bool:

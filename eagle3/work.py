@@ -311,7 +311,9 @@ def served_line(served: dict[str, Any]) -> str:
     """The served acceptance with its counts, for a summary."""
     if served["accept_len"] is None:
         return "The draft was not served;"
-    return f"Served acceptance length {served['accept_len']:.2f} over {served['drafts']} drafts on {served['prompts']} prompts;"
+    between = evaluation.between_label(served.get("accept_len_interval"), served.get("answers"))
+    length = f"{served['accept_len']:.2f}" + (f" ({between})" if between else "")
+    return f"Served acceptance length {length} over {served['drafts']} drafts on {served['prompts']} prompts;"
 
 
 def published_beside(ctx: StageContext) -> dict[str, Any]:

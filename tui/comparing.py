@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from eagle3.core.evaluation import between_label
 from eagle3.core.records import RunSummary
 from eagle3.core.run_states import LIVE_STATES
 from eagle3.core.wording import run_words
@@ -150,6 +151,7 @@ def figures_of(view: RunView) -> dict[str, str]:
     if (result := view.result) is not None:
         served = result.served
         found["Served length"] = number_label(served.get("accept_len"))
+        found["Served length, 95 %"] = between_label(served.get("accept_len_interval"), served.get("answers")) or UNKNOWN
         found["Served drafts"] = f"{served['drafts']:,}" if isinstance(served.get("drafts"), int) else UNKNOWN
         found["Tokens/s with draft"] = number_label(served.get("tok_s"))
         found["Tokens/s without"] = number_label(served.get("tok_s_no_draft"))

@@ -12,8 +12,8 @@ from typing import Any
 
 from benchmarks.figures import Figure, Figures
 from benchmarks.options import Options
-from benchmarks.quality.runs import PILOT, QUICK, TRAINED, UNTRAINED, Planned, finish
-from eagle3.core.records import Result
+from benchmarks.quality.runs import PILOT, QUICK, TRAINED, UNTRAINED, Judged, Planned, finish
+from eagle3.core.intervals import difference_interval
 
 
 def measure(options: Options) -> Figures:
@@ -34,31 +34,34 @@ def _sized(planned: Planned, options: Options) -> Planned:
     return dataclasses.replace(planned, changes={**quick, **planned.changes})
 
 
-def figures(found: dict[str, Result]) -> Figures:
-    """The figures of the results, by run id. A length's spread is its 95 % interval, its n the drafts that it is of."""
-    lengths = {name: _length(result.served) for name, result in found.items()}
-    simulated = {name: Figure(float(result.val["accept_len"]), "tokens") for name, result in found.items()}
+def figures(found: dict[str, Judged]) -> Figures:
+    """The figures of the runs, by run id. A spread is a 95 % interval for other prompts like these, n its answers."""
+    results = {name: judged.result for name, judged in found.items()}
     return {
-        **{f"acceptance length served, {name}": figure for name, figure in lengths.items()},
-        **{f"position 0 accepted, {name}": _first(result.served) for name, result in found.items()},
-        "gap between the intervals, trained over pilot": _gap(lengths["trained"], lengths["pilot"]),
-        "gap between the intervals, trained over untrained": _gap(lengths["trained"], lengths["untrained"]),
-        **{f"acceptance length simulated, {name}": figure for name, figure in simulated.items()},
-        "speed with the draft ÷ without, trained": Figure(float(found["trained"].served["speedup"]), "×"),
+        **{f"acceptance length served, {name}": _length(result.served) for name, result in results.items()},
+        **{f"position 0 accepted, {name}": _first(result.served) for name, result in results.items()},
+        "trained is longer than pilot by at least": _longer(found["trained"], found["pilot"]),
+        "trained is longer than untrained by at least": _longer(found["trained"], found["untrained"]),
+        **{
+            f"acceptance length simulated, {name}": Figure(float(result.val["accept_len"]), "tokens")
+            for name, result in results.items()
+        },
+        "speed with the draft ÷ without, trained": Figure(float(results["trained"].served["speedup"]), "×"),
     }
 
 
-def _gap(better: Figure, worse: Figure) -> Figure:
-    """From the worse one's upper end to the better one's lower end: under zero, the two cannot be told apart."""
-    assert better.spread is not None and worse.spread is not None
-    return Figure(better.spread[0] - worse.spread[1], "tokens", ">= 0")
+def _longer(better: Judged, worse: Judged) -> Figure:
+    """The lower end of the difference's 95 % interval, prompt by prompt; the spread is the whole of it. Under zero, the two
+    cannot be told apart."""
+    low, high = difference_interval(better.answers, worse.answers)
+    return Figure(low, "tokens", ">= 0", len(better.answers), (low, high))
 
 
 def _length(served: dict[str, Any]) -> Figure:
     low, high = served["accept_len_interval"]
-    return Figure(served["accept_len"], "tokens", None, served["drafts"], (low, high))
+    return Figure(served["accept_len"], "tokens", None, served["answers"], (low, high))
 
 
 def _first(served: dict[str, Any]) -> Figure:
     low, high = served["acc_pos_intervals"][0]
-    return Figure(served["acc_pos"][0], "of 1", None, served["drafts"], (low, high))
+    return Figure(served["acc_pos"][0], "of 1", None, served["answers"], (low, high))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eagle3.core.intervals import Counted
 from eagle3.core.records import Result
 from eagle3.runner import rundir
 
@@ -67,10 +68,18 @@ QUICK = {
 """To see whether it works."""
 
 
-def finish(planned: Planned, workspace: Path) -> Result:
+@dataclass(frozen=True)
+class Judged:
+    """A finished run. ``answers``: of each prompt, in the order in which all runs are asked: tokens accepted, and drafts."""
+
+    result: Result
+    answers: Sequence[Counted]
+
+
+def finish(planned: Planned, workspace: Path) -> Judged:
     """Start a run, or let one that stands in the workspace go on, wait for its end, and read its result.
 
-    Raises RuntimeError where it fails.
+    Raises RuntimeError where it fails, or keeps no counts by answer.
     """
     run_dir = workspace / "runs" / planned.run_id
     if not (run_dir / "result.json").is_file():
@@ -80,5 +89,16 @@ def finish(planned: Planned, workspace: Path) -> Result:
             raise RuntimeError(
                 f"The run {planned.run_id} has not finished; see {run_dir}, then measure again with this workspace."
             )
-    found: dict[str, Any] = rundir.read_object(run_dir / "result.json")
-    return Result.model_validate(found)
+    result = Result.model_validate(rundir.read_object(run_dir / "result.json"))
+    return Judged(result, _answers(run_dir, result))
+
+
+def _answers(run_dir: Path, result: Result) -> list[Counted]:
+    each = rundir.read_object(run_dir / "evaluate" / "served.json").get("each") or {}
+    rows: list[dict[str, Any]] = each.get("draft", {}).get(str(result.served.get("concurrency")), [])
+    if not rows or any("drafts" not in row for row in rows):
+        raise RuntimeError(
+            f"{run_dir} keeps no counts by answer: an older version evaluated it, or a vLLM that does not tell them. "
+            "Measure in another workspace, with the vLLM of requirements/."
+        )
+    return [(sum(row["accepted_per_pos"]), row["drafts"]) for row in rows]

@@ -6,6 +6,7 @@ import contextlib
 import json
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 
 import typer
@@ -23,12 +24,15 @@ def breakeven(
     workspace: Workspace = DEFAULT_WORKSPACE,
     as_json: Json = False,
 ) -> None:
-    """Two starts of the server and some minutes: from which acceptance length on a draft pays, at each concurrency."""
+    """Two starts of the server and a few short loads: from which acceptance length on a draft pays, at each concurrency. Says
+    first how long that takes."""
     from eagle3 import break_even
+    from eagle3.measured import rates_of
     from eagle3.stages.context import StageError, Stopped
 
     spec = read(source, size, target, machine, overrides, workspace, as_json=as_json)
     spec = spec.model_copy(update={"workspace": workspace})
+    typer.echo(break_even.expected(spec, rates_of(Path(workspace).expanduser(), spec))[1], err=True)
     asked: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -4,6 +4,8 @@ A *draft* is one proposal of up to k tokens. ``acc_pos[i]`` is the joint probabi
 all accepted, and the acceptance length ``1 + accepted / drafts`` is the number of tokens that one step of the
 target yields (the target's own token is the 1). Hence ``sum(acc_pos) == accept_len - 1``.
 
+The intervals take the *answers* for independent, where each one's counts are known; drafts of one answer are not.
+
 These are *served* figures. A training run's held-out accuracies ("simulated") are another thing and never enter here.
 """
 
@@ -15,15 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eagle3.core.intervals import Z_95, Interval, ratio_variance, share_interval, t_95, wilson
+
 DRAFTS = "vllm:spec_decode_num_drafts_total"
 DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
 ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
-
-Z_95 = 1.959964
-"""Two-sided 95 % point of the normal distribution."""
-
-Interval = tuple[float, float]
 
 ALL_KINDS = "all"
 """Kind of the prompts of which none is told."""
@@ -66,13 +65,24 @@ class SpecCounters:
 @dataclass(frozen=True)
 class Acceptance:
     """What happened between two readings. ``new_window``: the counters fell in between (the server was started
-    anew), so the counts reach back to its start only."""
+    anew), so the counts reach back to its start only. ``answers``: the same counts answer by answer, where they are known."""
 
     drafts: int
     draft_tokens: int
     accepted: int
     accepted_per_pos: tuple[int, ...]
     new_window: bool = False
+    answers: tuple[Acceptance, ...] = ()
+
+    @property
+    def independent(self) -> int | None:
+        """How many answers the intervals rest on: those with a draft. None where each answer's counts are not known; the
+        intervals then take every draft for independent, and are too narrow."""
+        return len(self._clusters) if self.answers else None
+
+    @property
+    def _clusters(self) -> list[Acceptance]:
+        return [one for one in self.answers if one.drafts]
 
     @property
     def accept_len(self) -> float:
@@ -92,20 +102,47 @@ class Acceptance:
 
     @property
     def acc_pos_intervals(self) -> list[Interval]:
-        """95 % Wilson interval of each ``acc_pos``. Drafts of one answer resemble each other, so the true
-        uncertainty is somewhat larger."""
-        return [wilson(n, self.drafts) for n in self.accepted_per_pos] if self.drafts else []
+        """95 % interval of each ``acc_pos``: Wilson's, for as many independent drafts as the spread between the answers leaves
+        (``intervals``), and never more than there were. (0, 1) of a single answer."""
+        if not self.drafts:
+            return []
+        if not self.answers:
+            return [wilson(n, self.drafts) for n in self.accepted_per_pos]
+        point = t_95(len(self._clusters) - 1)
+        return [
+            share_interval(
+                n / self.drafts,
+                self._variance([sum(one.accepted_per_pos[i : i + 1]) for one in self._clusters]),
+                self.drafts,
+                point,
+            )
+            for i, n in enumerate(self.accepted_per_pos)
+        ]
 
     @property
     def accept_len_interval(self) -> Interval:
-        """95 % normal interval of the length. The number accepted by a draft is at least i+1 with probability
+        """95 % interval of the length, by Student's distribution with the answers less one as degrees of freedom; all that is
+        possible of a single answer.
+
+        Never narrower than with every draft independent. The number accepted by a draft is at least i+1 with probability
         ``acc_pos[i]``, so its second moment is the sum of (2i+1)·acc_pos[i] and nothing need be resampled."""
+        longest = 1.0 + len(self.accepted_per_pos)
         if not self.drafts:
-            return (1.0, 1.0 + len(self.accepted_per_pos))
+            return (1.0, longest)
         mean = self.accept_len - 1
         second = sum((2 * i + 1) * p for i, p in enumerate(self.acc_pos))
-        half = Z_95 * math.sqrt(max(second - mean * mean, 0.0) / self.drafts)
-        return (max(1.0, 1 + mean - half), min(1.0 + len(self.accepted_per_pos), 1 + mean + half))
+        variance, point = max(second - mean * mean, 0.0) / self.drafts, Z_95
+        if self.answers:
+            variance = max(variance, self._variance([one.accepted for one in self._clusters]))
+            point = t_95(len(self._clusters) - 1)
+        if math.isinf(variance):
+            return (1.0, longest)
+        half = point * math.sqrt(variance)
+        return (max(1.0, 1 + mean - half), min(longest, 1 + mean + half))
+
+    def _variance(self, accepted: Sequence[int]) -> float:
+        """Of what was accepted for each draft; ``accepted``: by answer."""
+        return ratio_variance(accepted, [one.drafts for one in self._clusters])
 
     def problems(self) -> list[str]:
         """What in the counts cannot be, one sentence each; empty when they agree with one another."""
@@ -126,6 +163,7 @@ class Acceptance:
             "acc_pos": [round(p, 4) for p in self.acc_pos],
             "acc_pos_intervals": [[round(x, 4) for x in pair] for pair in self.acc_pos_intervals],
             "conditional": [None if p is None else round(p, 4) for p in self.conditional],
+            "answers": self.independent,
             "drafts": self.drafts,
             "draft_tokens": self.draft_tokens,
             "accepted": self.accepted,
@@ -145,7 +183,7 @@ def of_histogram(accepted: Sequence[int], draft_tokens: int) -> Acceptance:
 
 
 def together(parts: Iterable[Acceptance]) -> Acceptance:
-    """The counts of several windows as one."""
+    """The counts of several answers as one, and each one's beside them."""
     found = list(parts)
     per_pos = itertools.zip_longest(*(part.accepted_per_pos for part in found), fillvalue=0)
     return Acceptance(
@@ -154,6 +192,7 @@ def together(parts: Iterable[Acceptance]) -> Acceptance:
         accepted=sum(part.accepted for part in found),
         accepted_per_pos=tuple(sum(counts) for counts in per_pos),
         new_window=any(part.new_window for part in found),
+        answers=tuple(found),
     )
 
 
@@ -172,21 +211,6 @@ def between(before: SpecCounters, after: SpecCounters) -> Acceptance:
         accepted_per_pos=tuple(round(a - b) for a, b in zip(after.per_position, before.per_position, strict=True)),
         new_window=fell,
     )
-
-
-def wilson(successes: int, trials: int, z: float = Z_95) -> Interval:
-    """Wilson's score interval of a proportion; (0, 1) where nothing was tried. Raises ValueError where
-    ``successes`` is not between 0 and ``trials``."""
-    if not 0 <= successes <= trials:
-        raise ValueError(f"{successes} successes of {trials} trials cannot be.")
-    if trials == 0:
-        return (0.0, 1.0)
-    p = successes / trials
-    spread = 1 + z * z / trials
-    centre = (p + z * z / (2 * trials)) / spread
-    half = z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials)) / spread
-    # At the ends the formula is exact but its rounding is not.
-    return (0.0 if successes == 0 else max(0.0, centre - half), 1.0 if successes == trials else min(1.0, centre + half))
 
 
 def _widened(counters: SpecCounters, width: int) -> SpecCounters:

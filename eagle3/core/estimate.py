@@ -158,12 +158,8 @@ def _stages(spec: RunSpec, known: Mapping[str, Rate], tokens: int, answers: int,
     steps = train.max_steps * train.pack_tokens * spec.packs_per_step
     alone = single / known["single_tok_s"].value
 
-    def loads(rate: str) -> float:
-        """Seconds of a load at each number of requests in flight."""
-        return sum(WARM_UP * load / _tok_s_at(level, known, rate, judged.concurrency) for level in judged.levels)
-
     sampled = len(judged.sampled) * WARM_UP * load / known["draft_tok_s"].value
-    ngram = start + loads("plain_tok_s") if judged.ngram else 0.0
+    ngram = start + loads_s(spec, known, "plain_tok_s") if judged.ngram else 0.0
 
     def entry(stage: str, size_bytes: int, count: int, seconds: float, rate: str = "", about: str = "") -> StageEstimate:
         if not rate:
@@ -177,7 +173,7 @@ def _stages(spec: RunSpec, known: Mapping[str, Rate], tokens: int, answers: int,
             "regenerate",
             tokens * DATA_BYTES_A_TOKEN,
             answers,
-            start + answers / known["generate_tok_s"].value + loads("plain_tok_s") + alone,
+            start + answers / known["generate_tok_s"].value + loads_s(spec, known, "plain_tok_s") + alone,
             "generate_tok_s",
         ),
         entry(
@@ -197,11 +193,19 @@ def _stages(spec: RunSpec, known: Mapping[str, Rate], tokens: int, answers: int,
             IMPORT_S + steps / known["train_tok_s"].value,
             "train_tok_s",
         ),
-        entry("evaluate", 1 << 20, load, start + loads("draft_tok_s") + sampled + ngram + alone, "draft_tok_s"),
+        entry("evaluate", 1 << 20, load, start + loads_s(spec, known, "draft_tok_s") + sampled + ngram + alone, "draft_tok_s"),
         entry("export", 1 << 16, 0, 1.0, about="a second name for the draft's file, and the model card"),
     ]
     assert [stage.stage for stage in made] == list(STAGES)
     return made
+
+
+def loads_s(spec: RunSpec, known: Mapping[str, Rate], rate: str) -> float:
+    """Seconds of an evaluation's load at each number of requests in flight, one after another. ``known``: ``core.rates.rates``;
+    ``rate``: which of them is the speed at ``evaluate.concurrency``."""
+    judged = spec.evaluate
+    load = judged.prompts * judged.max_new_tokens
+    return sum(WARM_UP * load / _tok_s_at(level, known, rate, judged.concurrency) for level in judged.levels)
 
 
 def _linked(stage: StageEstimate) -> StageEstimate:

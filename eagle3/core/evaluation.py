@@ -11,15 +11,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from eagle3.core.acceptance import Acceptance, together
+from eagle3.core.intervals import Interval, Timed, gain_spread
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens per second of all requests together, at one number of requests in flight, and how they came about."""
+    """Tokens per second of all requests together, at one number of requests in flight, and how they came about. ``each``:
+    tokens and seconds of each answer, in the order of the prompts; empty where they are not known."""
 
     tok_s: float
     acceptance: Acceptance | None = None
     other_cpu: float = 0.0
+    each: tuple[Timed, ...] = ()
+
+    def gain_over(self, plain: Speed) -> Interval | None:
+        """95 % interval of this speed ÷ ``plain``, by the spread between the prompts (``intervals.gain_spread``): each load is
+        one pass, so a machine that was slower as a whole during one of them is not seen in it. None where it is not known."""
+        spread = gain_spread(self.each, plain.each)
+        if spread is None or self.tok_s <= 0 or plain.tok_s <= 0:
+            return None
+        return (self.tok_s / plain.tok_s / spread, self.tok_s / plain.tok_s * spread)
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,11 @@ class Point:
         return self.draft.tok_s / self.plain.tok_s if self.plain.tok_s > 0 and self.draft.tok_s > 0 else None
 
     @property
+    def speedup_interval(self) -> Interval | None:
+        """95 % interval of ``speedup``, as ``Speed.gain_over`` has it."""
+        return self.draft.gain_over(self.plain)
+
+    @property
     def speedup_ngram(self) -> float | None:
         """Speed with n-gram speculation ÷ speed without a draft."""
         return self.ngram.tok_s / self.plain.tok_s if self.ngram and self.plain.tok_s > 0 else None
@@ -47,6 +63,12 @@ class Point:
         served = self.draft.acceptance
         return break_even(served.accept_len, self.plain.tok_s, self.draft.tok_s) if served and served.drafts else None
 
+    @property
+    def break_even_interval(self) -> Interval | None:
+        """95 % interval of ``break_even_len``, by the spread of the speeds between the prompts alone."""
+        length, gain, interval = self.break_even_len, self.speedup, self.speedup_interval
+        return (length * gain / interval[1], length * gain / interval[0]) if length and gain and interval else None
+
     def to_json(self) -> dict[str, Any]:
         """A row of ``curve`` in result.json."""
         return {
@@ -54,7 +76,9 @@ class Point:
             "tok_s_no_draft": round(self.plain.tok_s, 3),
             "tok_s": round(self.draft.tok_s, 3),
             "speedup": _rounded(self.speedup),
+            "speedup_interval": rounded(self.speedup_interval),
             "break_even_len": _rounded(self.break_even_len),
+            "break_even_interval": rounded(self.break_even_interval),
             **_counts(self.draft.acceptance),
             "other_cpu": round(max(self.plain.other_cpu, self.draft.other_cpu), 3),
             **({"ngram": self._ngram_json()} if self.ngram else {}),
@@ -65,6 +89,7 @@ class Point:
         return {
             "tok_s": round(self.ngram.tok_s, 3),
             "speedup": _rounded(self.speedup_ngram),
+            "speedup_interval": rounded(self.ngram.gain_over(self.plain)),
             **_counts(self.ngram.acceptance),
             "other_cpu": round(self.ngram.other_cpu, 3),
         }
@@ -95,7 +120,10 @@ def by_kind(kinds: Sequence[str], of_each: Sequence[Acceptance | None]) -> dict[
 def kind_figures(acceptance: Acceptance, prompts: int) -> dict[str, Any]:
     """The figures of the prompts of one kind."""
     told = acceptance.figures()
-    names = ("accept_len", "accept_len_interval", "acc_pos", "acc_pos_intervals", "drafts", "accepted", "accepted_per_pos")
+    names = (
+        *("accept_len", "accept_len_interval", "acc_pos", "acc_pos_intervals"),
+        *("answers", "drafts", "accepted", "accepted_per_pos"),
+    )
     return {"prompts": prompts, **{name: told[name] for name in names}}
 
 
@@ -111,16 +139,34 @@ def lines(curve: Iterable[Mapping[str, Any]], kinds: Mapping[str, Any], sampled:
 
 def _point_line(point: Mapping[str, Any]) -> str:
     with_draft = f"{_number(point.get('tok_s'))} tokens/s with the draft, {_number(point.get('tok_s_no_draft'))} without"
-    gain = f" ({point['speedup']:.2f}×)" if point.get("speedup") else ""
+    gain = f" ({gain_label(point['speedup'], point.get('speedup_interval'))})" if point.get("speedup") else ""
     ngram = point.get("ngram") or {}
     beside = f", {_number(ngram.get('tok_s'))} with n-grams" if ngram else ""
     return f"{point.get('concurrency', '?')} in flight: {with_draft}{gain}{beside}"
 
 
+def gain_label(speedup: float, interval: Sequence[float] | None) -> str:
+    """A speed-up with its interval, where it is known."""
+    return f"{speedup:.2f}×, {interval[0]:.2f} to {interval[1]:.2f}" if interval else f"{speedup:.2f}×"
+
+
+ALONE = "drafts taken for independent"
+"""Said of an interval of which each answer's own counts are not known: it is too narrow."""
+
+
+def between_label(interval: Sequence[float | None] | None, answers: int | None) -> str:
+    """An interval of acceptance in words, "1.19 to 1.35", and what it rests on where that is the drafts alone; empty where there
+    is none. ``answers``: ``Acceptance.independent``; a result of an older version has none, and took the drafts."""
+    low, high = (interval or [None, None])[:2]
+    if low is None or high is None:
+        return ""
+    return f"{low:.2f} to {high:.2f}" + ("" if answers else f", {ALONE}")
+
+
 def _length(figures: Mapping[str, Any]) -> str:
-    low, high = (figures.get("accept_len_interval") or [None, None])[:2]
-    between = f" ({low:.2f} to {high:.2f})" if isinstance(low, (int, float)) and isinstance(high, (int, float)) else ""
-    return f"length {_number(figures.get('accept_len'), 2)}{between} on {figures.get('drafts', 0)} drafts"
+    between = between_label(figures.get("accept_len_interval"), figures.get("answers"))
+    told = f"length {_number(figures.get('accept_len'), 2)}" + (f" ({between})" if between else "")
+    return f"{told} on {figures.get('drafts', 0)} drafts"
 
 
 def _number(value: Any, digits: int = 1) -> str:
@@ -129,7 +175,13 @@ def _number(value: Any, digits: int = 1) -> str:
 
 def _counts(acceptance: Acceptance | None) -> dict[str, Any]:
     told = acceptance.figures() if acceptance else {}
-    return {name: told[name] for name in ("accept_len", "accept_len_interval", "acc_pos", "drafts", "accepted") if name in told}
+    names = ("accept_len", "accept_len_interval", "acc_pos", "answers", "drafts", "accepted")
+    return {name: told[name] for name in names if name in told}
+
+
+def rounded(interval: Interval | None) -> list[float] | None:
+    """An interval as it is written."""
+    return None if interval is None else [round(end, 4) for end in interval]
 
 
 def _rounded(value: float | None) -> float | None:

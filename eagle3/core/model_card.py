@@ -140,7 +140,11 @@ def _measured(figures: Mapping[str, Mapping[str, Any]]) -> str:
     served, lossless = evaluate.get("served", {}), evaluate.get("lossless", {})
     counts = f"{served.get('drafts', 0):,} drafts, {served.get('prompts', 0)} held-out prompts"
     rows = [
-        ("acceptance length, served", _with_interval(served.get("accept_len"), served.get("accept_len_interval")), counts),
+        (
+            "acceptance length, served",
+            _with_interval(served.get("accept_len"), served.get("accept_len_interval"), served.get("answers")),
+            counts,
+        ),
         ("acceptance by position, served", _numbers(served.get("acc_pos")), f"accepted {served.get('accepted_per_pos', [])}"),
         ("break-even acceptance length", _number(served.get("break_even_len")), "served length × seconds with ÷ seconds without"),
         ("tokens/s with the draft", _number(served.get("tok_s")), f"concurrency {served.get('concurrency', '?')}"),
@@ -197,9 +201,18 @@ def _limits(spec: RunSpec, evaluate: Mapping[str, Any]) -> str:
         f"{served.get('concurrency', spec.evaluate.concurrency)} only; it falls as more requests are in flight.\n"
         f"- The prompts are short ({_source(spec)}), the answers at most {spec.evaluate.max_new_tokens} tokens, "
         "at temperature 0; other text is accepted differently.\n"
-        "- Intervals are 95 % and take the drafts for independent, so the truth is somewhat wider.\n"
+        f"- {_intervals(served)}\n"
         "- The target's licence and its limits hold for this draft too.\n"
     )
+
+
+def _intervals(served: Mapping[str, Any]) -> str:
+    if served.get("answers"):
+        return (
+            f"Intervals are 95 % and take the {served['answers']} answers for independent, not their drafts: they say what other "
+            "prompts like these would give."
+        )
+    return f"Intervals are 95 % with the {evaluation.ALONE}, so the truth is wider: those of one answer resemble each other."
 
 
 def _versions(versions: Mapping[str, str]) -> str:
@@ -231,8 +244,9 @@ def _numbers(values: Any) -> str:
     return " / ".join("–" if v is None else f"{v:.3f}" for v in values) if values else _MISSING
 
 
-def _with_interval(value: Any, interval: Any) -> str:
-    return f"{value:.2f} ({interval[0]:.2f} to {interval[1]:.2f})" if value is not None and interval else _number(value)
+def _with_interval(value: Any, interval: Any, answers: int | None) -> str:
+    between = evaluation.between_label(interval, answers)
+    return f"{value:.2f} ({between})" if value is not None and between else _number(value)
 
 
 def _divergence(found: Mapping[str, Any]) -> str:

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from eagle3.core.acceptance import Acceptance
-from eagle3.core.evaluation import Point, Speed, break_even
+from eagle3.core.evaluation import ALONE, Point, Speed, between_label, break_even, gain_label, rounded
+from eagle3.core.intervals import Interval
 from eagle3.core.lossless import Lossless
 
 INSUFFICIENT = "insufficient evidence"
@@ -38,7 +39,12 @@ BUSY_ABOVE = 0.15
 """Share of the CPU that others may take before the sentence says so: the speeds are then rough."""
 
 USEFUL_SPEEDUP = 1.05
-"""Speed with ÷ without the draft from which the gain is more than the noise of one measurement."""
+"""Speed with ÷ without the draft from which the gain is more than the noise of one measurement. All of its interval must
+also be above 1, where each answer's speed is known."""
+
+MIN_PROMPTS = 8
+"""Fewer prompts than this carry no firm verdict: the intervals allow for it (Student's factor is 2.4 with 8 answers and 3.2 with
+4), but not for so few being no sample of what a server is asked."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,14 @@ class Evidence:
     served one is low."""
     points: tuple[Point, ...] = ()
     """The speeds at every concurrency that was measured; empty: those above alone."""
+    prompts: int | None = None
+    """How many prompts the acceptance is of; None: as many as the acceptance has answers."""
+
+    @property
+    def answered(self) -> int | None:
+        """How many answers the evidence is of; None where nobody tells."""
+        told = [count for count in (self.acceptance.independent, self.prompts) if count is not None]
+        return min(told, default=None)
 
     @property
     def curve(self) -> list[Point]:
@@ -67,8 +81,8 @@ class Evidence:
 
     @property
     def useful_at(self) -> list[int]:
-        """The concurrencies at which the draft gains more than noise."""
-        return [point.concurrency for point in self.curve if (point.speedup or 0.0) >= USEFUL_SPEEDUP]
+        """The concurrencies at which the draft gains more than noise, and clear of the spread between the prompts."""
+        return [point.concurrency for point in self.curve if (point.speedup or 0.0) >= USEFUL_SPEEDUP and _interval(point)[0] > 1]
 
     @property
     def useful_up_to(self) -> int | None:
@@ -104,10 +118,10 @@ class Verdict:
         return asdict(self)
 
 
-def judge(evidence: Evidence, *, min_drafts: int, broken_below: float) -> Verdict:
-    """The verdict. ``min_drafts``: fewer are no evidence; ``broken_below``: position-0 acceptance (0 to 1) under
-    which layer ids, vocabulary map or norms are wrong rather than the training short."""
-    word, text = _decide(evidence, min_drafts, broken_below)
+def judge(evidence: Evidence, *, min_drafts: int, broken_below: float, min_prompts: int = MIN_PROMPTS) -> Verdict:
+    """The verdict. ``min_drafts``, ``min_prompts``: fewer are no evidence; ``broken_below``: position-0 acceptance (0 to 1)
+    under which layer ids, vocabulary map or norms are wrong rather than the training short."""
+    word, text = _decide(evidence, min_drafts, broken_below, min_prompts)
     if evidence.other_cpu > BUSY_ABOVE:
         text += f" The speeds are rough: other work took up to {evidence.other_cpu:.0%} of the CPU meanwhile."
     served = evidence.acceptance
@@ -118,6 +132,9 @@ def judge(evidence: Evidence, *, min_drafts: int, broken_below: float) -> Verdic
         {
             "min_drafts": min_drafts,
             "drafts": served.drafts,
+            "min_prompts": min_prompts,
+            "prompts": evidence.answered,
+            "answers": served.independent,
             "broken_below": broken_below,
             "undertrained_below": UNDERTRAINED_BELOW,
             "acc_pos_0": measured["acc_pos"][0] if measured["acc_pos"] else None,
@@ -132,6 +149,7 @@ def judge(evidence: Evidence, *, min_drafts: int, broken_below: float) -> Verdic
             "tok_s_no_draft": _rounded(evidence.tok_s_no_draft),
             "concurrency": evidence.concurrency,
             "speedups": {str(point.concurrency): _rounded(point.speedup) for point in evidence.curve},
+            "speedup_intervals": {str(point.concurrency): rounded(point.speedup_interval) for point in evidence.curve},
             "useful_at": evidence.useful_at,
             "useful_up_to": evidence.useful_up_to,
             "other_cpu": _rounded(evidence.other_cpu),
@@ -143,7 +161,7 @@ def judge(evidence: Evidence, *, min_drafts: int, broken_below: float) -> Verdic
     )
 
 
-def _decide(evidence: Evidence, min_drafts: int, broken_below: float) -> tuple[str, str]:
+def _decide(evidence: Evidence, min_drafts: int, broken_below: float, min_prompts: int) -> tuple[str, str]:
     served, lossless = evidence.acceptance, evidence.lossless
     if lossless and lossless.errors:
         return BROKEN, (
@@ -157,8 +175,15 @@ def _decide(evidence: Evidence, min_drafts: int, broken_below: float) -> tuple[s
             f"Insufficient evidence: {served.drafts} drafts were made and {min_drafts} are needed; "
             f"evaluate more prompts or more tokens a prompt."
         )
+    if evidence.answered is not None and evidence.answered < min_prompts:
+        return INSUFFICIENT, (
+            f"Insufficient evidence: {served.drafts} drafts came of {evidence.answered} prompts and {min_prompts} prompts are "
+            f"needed, for drafts of one answer resemble each other; evaluate more prompts."
+        )
     first, (low, high) = served.acc_pos[0], served.acc_pos_intervals[0]
-    at_first = f"position 0 accepts {first:.1%} ({low:.1%} to {high:.1%}, {served.drafts} drafts)"
+    counted = f"{served.drafts} drafts" + (f" of {evidence.answered} prompts" if evidence.answered else "")
+    alone = "" if served.independent else f", {ALONE}"
+    at_first = f"position 0 accepts {first:.1%} ({low:.1%} to {high:.1%}, {counted}{alone})"
     if high < broken_below:
         return BROKEN, (f"Broken: {at_first}, under {broken_below:.0%}; {_where_to_look(evidence.simulated_first, high)}")
     if low < broken_below:
@@ -166,7 +191,7 @@ def _decide(evidence: Evidence, min_drafts: int, broken_below: float) -> tuple[s
             f"Insufficient evidence: {at_first}, too near to {broken_below:.0%} to tell broken from undertrained; "
             f"train longer, or evaluate more prompts."
         )
-    return _by_speed(evidence, first, at_first)
+    return _by_speed(evidence, (low, high), at_first)
 
 
 def _where_to_look(simulated: float | None, served_at_most: float) -> str:
@@ -183,9 +208,9 @@ def _where_to_look(simulated: float | None, served_at_most: float) -> str:
     )
 
 
-def _by_speed(evidence: Evidence, first: float, at_first: str) -> tuple[str, str]:
+def _by_speed(evidence: Evidence, first: Interval, at_first: str) -> tuple[str, str]:
     served = evidence.acceptance
-    weak = first < UNDERTRAINED_BELOW
+    weak = first[1] < UNDERTRAINED_BELOW
     short = f"{at_first}; a pilot of 5,000 samples reaches {UNDERTRAINED_BELOW:.0%}"
     points = evidence.curve
     if not points:
@@ -209,24 +234,36 @@ def _by_speed(evidence: Evidence, first: float, at_first: str) -> tuple[str, str
             )
     useful = [point for point in points if point.concurrency in evidence.useful_at]
     told = useful[-1] if useful else max(points, key=lambda point: point.speedup or 0.0)
-    at_told, needed, speedup = _served(told, served), told.break_even_len or 0.0, told.speedup or 0.0
-    low, high = at_told.accept_len_interval
-    length = (
-        f"an acceptance length of {needed:.2f} would break even and the draft reaches {at_told.accept_len:.2f} "
-        f"({low:.2f} to {high:.2f})"
-    )
+    at_told, needed = _served(told, served), told.break_even_len or 0.0
+    between = between_label(at_told.accept_len_interval, at_told.independent)
+    length = f"an acceptance length of {needed:.2f} would break even and the draft reaches {at_told.accept_len:.2f} ({between})"
     beside = _curve(points) + _ngram(points)
     if useful:
         more = f" Longer training should gain more: {short}." if weak else ""
         return USEFUL, f"{_where(evidence)}: {_speeds(told)}; {length}, on {at_told.drafts} drafts.{beside}{more}"
-    if speedup < 1 or not weak:
+    at_most = max(_interval(point)[1] for point in points)
+    if at_most < (1 if weak else USEFUL_SPEEDUP):
         also = f" It is also undertrained: {short}." if weak else ""
         beyond = len(served.acc_pos) + 1
         never = f" No draft of {beyond - 1} tokens can reach that." if needed > beyond else ""
         return NOT_USEFUL, (
             f"Not useful on this machine: {_speeds(told)}; {length}, on {at_told.drafts} drafts.{never}{beside}{also}"
         )
-    return UNDERTRAINED, f"Undertrained: {short}; {_speeds(told)}, less than the {USEFUL_SPEEDUP}× that counts as a gain.{beside}"
+    if not weak:
+        return INSUFFICIENT, (
+            f"Insufficient evidence: {_speeds(told)}, too near to what counts as a gain ({USEFUL_SPEEDUP}×, and clear of 1); "
+            f"{at_first}. Evaluate more prompts.{beside}"
+        )
+    gain = (
+        f"less than the {USEFUL_SPEEDUP}× that counts as a gain" if at_most < USEFUL_SPEEDUP else "neither a clear gain nor loss"
+    )
+    return UNDERTRAINED, f"Undertrained: {short}; {_speeds(told)}, {gain}.{beside}"
+
+
+def _interval(point: Point) -> Interval:
+    """What the speed-up at a concurrency may be: its interval, or itself where that is not known."""
+    alone = point.speedup or 0.0
+    return point.speedup_interval or (alone, alone)
 
 
 def _served(point: Point, otherwise: Acceptance) -> Acceptance:
@@ -236,7 +273,7 @@ def _served(point: Point, otherwise: Acceptance) -> Acceptance:
 def _speeds(point: Point) -> str:
     return (
         f"{point.draft.tok_s:.1f} tokens/s with the draft against {point.plain.tok_s:.1f} without at concurrency "
-        f"{point.concurrency} ({point.speedup or 0.0:.2f}×)"
+        f"{point.concurrency} ({gain_label(point.speedup or 0.0, point.speedup_interval)})"
     )
 
 
@@ -248,8 +285,13 @@ def _where(evidence: Evidence) -> str:
 
 
 def _curve(points: list[Point]) -> str:
-    told = ", ".join(f"{point.speedup or 0.0:.2f}× at {point.concurrency}" for point in points)
+    told = ", ".join(f"{point.speedup or 0.0:.2f}×{_spread(point)} at {point.concurrency}" for point in points)
     return f" By requests in flight: {told}." if len(points) > 1 else ""
+
+
+def _spread(point: Point) -> str:
+    found = point.speedup_interval
+    return f" ({found[0]:.2f} to {found[1]:.2f})" if found else ""
 
 
 def _ngram(points: list[Point]) -> str:

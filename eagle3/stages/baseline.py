@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eagle3.core.evaluation import Speed
 from eagle3.core.lossless import Answer
 from eagle3.core.serving import measured_part
 from eagle3.core.spec import hash_of
@@ -90,6 +91,12 @@ def answers_of(found: dict[str, Any]) -> list[Answer]:
 def loads_of(found: dict[str, Any]) -> dict[int, dict[str, Any]]:
     """The loads of a baseline, by the number of requests in flight."""
     return {int(load["concurrency"]): load for load in (found["load"], *found.get("more", []))}
+
+
+def speed_of(load: dict[str, Any]) -> Speed:
+    """The speed of a load of a baseline. One that an older version measured does not tell each answer's."""
+    each = tuple((float(tokens), float(seconds)) for tokens, seconds in load.get("each", []))
+    return Speed(float(load["tok_s"]), other_cpu=float(load["other_cpu"]), each=each)
 
 
 def other_levels(ctx: StageContext) -> list[int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eagle3 import draft_folder
-from eagle3.core.evaluation import Point, Speed, kind_figures
+from eagle3.core.evaluation import Point, kind_figures
 from eagle3.core.lossless import TIE_GAP, Lossless, compare
 from eagle3.core.serving import measured_part, speculative_method
 from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
@@ -73,9 +73,10 @@ def run(ctx: StageContext) -> dict[str, Any]:
         with speculating_server(ctx, "ngram", ngram_args(ctx)) as server:
             ngram = server.surviving(lambda: _at_each_level(ctx, server, "n-grams"))
     evidence = _evidence(ctx, draft, ngram, plain)
-    verdict = judge(evidence, min_drafts=ctx.spec.evaluate.min_drafts, broken_below=ctx.spec.evaluate.broken_below)
+    asked = ctx.spec.evaluate
+    verdict = judge(evidence, min_drafts=asked.min_drafts, broken_below=asked.broken_below, min_prompts=asked.min_prompts)
     figures = {**_figures(ctx, evidence, draft, plain, verdict), **about}
-    _write(ctx, figures, draft.lossless, plain, _key(ctx, draft_sha256, plain))
+    _write(ctx, figures, draft.lossless, plain, _key(ctx, draft_sha256, plain), _each(ctx, draft, ngram))
     return figures
 
 
@@ -177,7 +178,7 @@ def _evidence(ctx: StageContext, draft: DraftMeasured, ngram: dict[int, Measured
     points = tuple(
         Point(
             level,
-            Speed(float(without[level]["tok_s"]), other_cpu=float(without[level]["other_cpu"])),
+            baseline.speed_of(without[level]),
             measured.speed,
             ngram[level].speed if level in ngram else None,
         )
@@ -193,7 +194,19 @@ def _evidence(ctx: StageContext, draft: DraftMeasured, ngram: dict[int, Measured
         other_cpu=max(max(point.plain.other_cpu, point.draft.other_cpu) for point in points),
         simulated_first=_first(ctx.figures.get("train", {}).get("val", {}).get("acc_pos")),
         points=points,
+        prompts=main.load.requests,
     )
+
+
+def _each(ctx: StageContext, draft: DraftMeasured, ngram: dict[int, Measured]) -> dict[str, Any]:
+    """What the intervals are made of, so that they can be made anew: by what was served, each answer of each load. Those
+    without a draft are in the baseline."""
+    return {
+        "prompts": [prompt.id for prompt in heldout_prompts(ctx, ctx.spec.evaluate.prompts)],
+        "draft": {str(level): measured.each_json() for level, measured in sorted(draft.levels.items())},
+        "sampled": {f"{temperature:g}": measured.each_json() for temperature, measured in draft.sampled.items()},
+        "ngram": {str(level): measured.each_json() for level, measured in sorted(ngram.items())},
+    }
 
 
 def _figures(
@@ -215,6 +228,7 @@ def _figures(
             "other_cpu": round(load.other_cpu, 3),
             "other_cpu_no_draft": plain["load"]["other_cpu"],
             "speedup": verdict.thresholds["speedup"],
+            "speedup_interval": verdict.thresholds["speedup_intervals"].get(str(load.concurrency)),
             "break_even_len": verdict.thresholds["break_even_len"],
         },
         "kinds": draft.kinds,
@@ -260,12 +274,14 @@ def _left_whole(ctx: StageContext, key: str) -> dict[str, Any] | None:
     return figures
 
 
-def _write(ctx: StageContext, figures: dict[str, Any], lossless: Lossless, plain: dict[str, Any], key: str) -> None:
+def _write(
+    ctx: StageContext, figures: dict[str, Any], lossless: Lossless, plain: dict[str, Any], key: str, each: dict[str, Any]
+) -> None:
     served = figures["served"]
     # served.json last: where it stands, both are whole.
     rundir.write_json(ctx.path(LOSSLESS), {"v": 1, **lossless.to_json(), "without": plain["answers"]})
     beside = content_hash(ctx.run_dir / LOSSLESS)
-    rundir.write_json(ctx.path(SERVED), {"v": 1, "key": key, "lossless": beside, "figures": figures})
+    rundir.write_json(ctx.path(SERVED), {"v": 1, "key": key, "lossless": beside, "figures": figures, "each": each})
     steps = ctx.figures.get("train", {}).get("steps", 0)
     ctx.journal.metrics(
         STAGE,

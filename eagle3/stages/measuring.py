@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,16 @@ class Measured:
 
     @property
     def speed(self) -> Speed:
-        return Speed(self.load.tok_s, self.acceptance, self.load.other_cpu)
+        return Speed(self.load.tok_s, self.acceptance, self.load.other_cpu, self.load.each)
+
+    def each_json(self) -> list[dict[str, Any]]:
+        """Each answer's tokens, seconds and, where known, drafts and acceptance, in the order of the prompts: what the intervals
+        are made of."""
+        rows: list[dict[str, Any]] = [{"tokens": tokens, "s": round(seconds, 3)} for tokens, seconds in self.load.each]
+        for row, one in zip(rows, self.load.of_each, strict=True):
+            if one is not None:
+                row |= {"drafts": one.drafts, "accepted_per_pos": list(one.accepted_per_pos)}
+        return rows
 
 
 def tells_each_answer(server_python: str, folder: Path) -> bool:
@@ -72,7 +81,11 @@ def measure(
     acceptance = between(before, settled_counters(server))
     if problems := acceptance.problems():
         ctx.journal.event("counters", " ".join(problems), level="warn")
-    return Measured(load, acceptance, _kinds(ctx, prompts, load, acceptance))
+    if not _adds_up(ctx, prompts, load, acceptance):
+        return Measured(load, acceptance, {})
+    if load.of_each and None not in load.of_each:
+        acceptance = replace(acceptance, answers=tuple(one for one in load.of_each if one is not None))
+    return Measured(load, acceptance, by_kind([prompt.kind for prompt in prompts], load.of_each))
 
 
 def kinds_one_by_one(ctx: StageContext, server: RunningServer, prompts: Sequence[Prompt]) -> dict[str, dict[str, Any]]:
@@ -86,16 +99,18 @@ def kinds_one_by_one(ctx: StageContext, server: RunningServer, prompts: Sequence
     return found
 
 
-def _kinds(ctx: StageContext, prompts: Sequence[Prompt], load: Load, acceptance: Acceptance) -> dict[str, dict[str, Any]]:
+def _adds_up(ctx: StageContext, prompts: Sequence[Prompt], load: Load, acceptance: Acceptance) -> bool:
+    """Whether what the answers tell of themselves, where all of them do, is what the server has counted."""
     told = [one for one in load.of_each if one is not None]
-    if len(told) == len(prompts) and told:
-        added = together(told)
-        if (added.drafts, added.accepted) != (acceptance.drafts, acceptance.accepted):
-            ctx.journal.event(
-                "counters",
-                f"The answers tell of {added.drafts} drafts and {added.accepted} accepted tokens, the server's counters of "
-                f"{acceptance.drafts} and {acceptance.accepted}; acceptance by kind is left out.",
-                level="warn",
-            )
-            return {}
-    return by_kind([prompt.kind for prompt in prompts], load.of_each)
+    if len(told) != len(prompts) or not told:
+        return True
+    added = together(told)
+    if (added.drafts, added.accepted) == (acceptance.drafts, acceptance.accepted):
+        return True
+    ctx.journal.event(
+        "counters",
+        f"The answers tell of {added.drafts} drafts and {added.accepted} accepted tokens, the server's counters of "
+        f"{acceptance.drafts} and {acceptance.accepted}; acceptance by kind and by answer is left out.",
+        level="warn",
+    )
+    return False

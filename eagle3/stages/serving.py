@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import httpx
 
 from eagle3.core.acceptance import ALL_KINDS, Acceptance, CountersError, SpecCounters, of_histogram
+from eagle3.core.intervals import Timed
 from eagle3.core.lossless import Answer
 from eagle3.engines.completions import run_bounded
 from eagle3.engines.tls import trust
@@ -87,6 +88,8 @@ class Load:
     """Share of the machine's CPU, 0 to 1, that neither the server nor this process used up: work of others."""
     of_each: tuple[Acceptance | None, ...] = ()
     """Each answer's own acceptance, in the order of the prompts; None where the server does not tell it."""
+    each: tuple[Timed, ...] = ()
+    """Each answer's tokens, and the seconds from its request to its end, in the order of the prompts."""
 
     @property
     def tok_s(self) -> float:
@@ -96,6 +99,7 @@ class Load:
         counts = {name: value for name, value in vars(self).items() if name != "of_each"}
         return {
             **counts,
+            "each": [[tokens, round(seconds, 3)] for tokens, seconds in self.each],
             "wall_s": round(self.wall_s, 3),
             "tok_s": round(self.tok_s, 3),
             "other_cpu": round(self.other_cpu, 3),
@@ -159,6 +163,7 @@ def measure_load(
         ended_early=sum(body["choices"][0]["finish_reason"] == "stop" for body in bodies),
         other_cpu=watch.others(),
         of_each=tuple(_own_acceptance(body) for body in bodies),
+        each=tuple((int(body["usage"]["completion_tokens"]), took) for body, took in zip(bodies, client.seconds, strict=True)),
     )
 
 
@@ -227,6 +232,8 @@ class _Client:
         self._server = server
         self._salt = uuid.uuid4().hex
         self._done = 0
+        self.seconds: list[float] = []
+        """Of each answer of ``answer_all``, in the order of its prompts."""
 
     async def answer_all(
         self, prompts: Sequence[Prompt], concurrency: int, asked: Mapping[str, Any], on_done: OnDone | None
@@ -235,6 +242,7 @@ class _Client:
         timeout = httpx.Timeout(None, connect=10.0)
         limits = httpx.Limits(max_connections=concurrency)
         bodies: dict[int, dict[str, Any]] = {}
+        took: dict[int, float] = {}
         url = self._server.base_url
 
         async with httpx.AsyncClient(base_url=url, verify=trust(url), trust_env=False, timeout=timeout, limits=limits) as http:
@@ -242,7 +250,9 @@ class _Client:
             async def one(item: tuple[int, Prompt]) -> None:
                 number, prompt = item
                 self._ctx.check_stop()
+                began = time.monotonic()
                 bodies[number] = await self._post(http, prompt, len(prompts), asked)
+                took[number] = time.monotonic() - began
                 self._done += 1
                 if on_done is not None:
                     on_done(self._done)
@@ -253,6 +263,7 @@ class _Client:
                 self._server.check_alive()
 
             await run_bounded(enumerate(prompts), one, concurrency=concurrency, watch=watch)
+        self.seconds = [took[number] for number in range(len(prompts))]
         return [bodies[number] for number in range(len(prompts))]
 
     async def _post(self, http: httpx.AsyncClient, prompt: Prompt, of: int, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,9 +47,10 @@ def write(ctx: StageContext, why: str) -> dict[str, Any]:
     nothing = Acceptance(0, 0, 0, (0,) * ctx.spec.evaluate.num_speculative_tokens)
     evaluate = ctx.spec.evaluate
     verdict = judge(
-        Evidence(nothing, tok_s=None, tok_s_no_draft=None, concurrency=evaluate.concurrency),
+        Evidence(nothing, tok_s=None, tok_s_no_draft=None, concurrency=evaluate.concurrency, prompts=0),
         min_drafts=evaluate.min_drafts,
         broken_below=evaluate.broken_below,
+        min_prompts=evaluate.min_prompts,
     ).to_json()
     unmeasured = {"accept_len": None, "accept_len_interval": None}
     figures: dict[str, Any] = {

@@ -67,6 +67,34 @@ def test_on_a_gpu_vllm_makes_up_the_acceptance_and_the_length_counts_as_measured
     assert (config["rejection_sample_method"], config["synthetic_acceptance_length"]) == ("synthetic", 2.0)
 
 
+def test_only_as_many_short_answers_are_asked_for_as_are_in_flight(tmp_path: Path) -> None:
+    """A run of 100,000 prompts is not prepared for it, and needs no room for its states."""
+    full = resolve("full", "kimi-k2.5", "8x-b300")
+    short = break_even.shortened(full)
+    assert (short.evaluate.prompts, short.evaluate.max_new_tokens) == (16, break_even.MOST_TOKENS)
+    assert short.evaluate.levels == full.evaluate.levels
+    assert estimate(short).of("extract").bytes < estimate(full).of("extract").bytes / 1000
+    wide = {"evaluate.prompts": 8, "data.heldout_prompts": 8}
+    assert break_even.measure(spec_for(tmp_path, **wide), never).prompts == 2
+
+
+def test_the_command_says_first_how_long_it_takes_by_the_estimates_rates(tmp_path: Path) -> None:
+    full = resolve("full", "kimi-k2.5", "8x-b300")
+    seconds, said = break_even.expected(full)
+    start, generate = (estimate(full).of(stage) for stage in ("extract", "regenerate"))
+    assert seconds < 25 * 60 < estimate(full).of("evaluate").seconds, (start, generate)
+    assert said.startswith("This takes about 21 min") and "two starts of the server (9 min 58 s each, derived)" in said
+    assert "16 prompts with 128 tokens each at concurrency 1, 4, 16" in said
+    measured = {"server_start_s": {"value": 60.0, "run": "r"}}
+    assert "two starts of the server (1 min 00 s each, measured)" in break_even.expected(full, measured)[1]
+    spec = tmp_path / "spec.toml"
+    spec.write_text(spec_for(tmp_path, says="torch is not there").to_toml())
+    command = [sys.executable, "-m", "eagle3", "breakeven", str(spec), "--workspace", str(tmp_path / "ws")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    first, *_, last = done.stderr.splitlines()
+    assert first.startswith("This takes about ") and "torch is not there" in last
+
+
 def test_the_estimate_tells_it_before_the_hours_are_paid(tmp_path: Path) -> None:
     spec = spec_for(tmp_path)
     found = break_even.measure(spec, never)

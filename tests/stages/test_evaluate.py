@@ -48,6 +48,7 @@ def test_the_figures_are_those_of_the_counters_without_the_warm_up(tmp_path: Pat
     assert served["accept_len"] == 1 + sum(ACCEPTED_A_REQUEST) / DRAFTS_A_REQUEST
     assert served["acc_pos"] == [n / DRAFTS_A_REQUEST for n in ACCEPTED_A_REQUEST]
     assert served["prompts"] == 8
+    assert served["answers"] is None, "this server does not tell each answer's acceptance"
     assert found["lossless"]["identical"] == found["lossless"]["of"] == 4
     assert found["versions"]["vllm"] == "9.9.9"
     assert found["verdict"] and found["verdict_text"] and found["thresholds"]["drafts"] == served["drafts"]
@@ -184,8 +185,42 @@ def test_acceptance_is_told_by_kind_of_prompt_with_its_counts(tmp_path: Path, te
     assert found["served"]["drafts"] == 8 * DRAFTS_A_REQUEST, "what is asked again for the kinds is in no other figure"
 
 
+def test_what_each_answer_gave_is_kept_so_that_the_intervals_can_be_made_anew(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path, **EVERYTHING)
+    (tmp_path / TELLS_EACH).touch()
+    found = evaluate.run(ctx)
+    each = json.loads((ctx.run_dir / evaluate.SERVED).read_text())["each"]
+    assert each["prompts"] == [f"held-{n}" for n in range(8)]
+    assert list(each["draft"]) == list(each["ngram"]) == ["1", "2", "4"] and list(each["sampled"]) == ["0.7"]
+    for row in [*each["draft"]["2"], *each["sampled"]["0.7"]]:
+        assert (row["drafts"], row["accepted_per_pos"]) == (DRAFTS_A_REQUEST, list(ACCEPTED_A_REQUEST))
+        assert row["tokens"] > 0 and row["s"] > 0
+    assert found["served"]["answers"] == found["thresholds"]["answers"] == 8
+    for point in found["curve"]:
+        low, high = point["speedup_interval"]
+        assert low < point["speedup"] < high
+        assert found["thresholds"]["speedup_intervals"][str(point["concurrency"])] == [low, high]
+
+
+def test_a_baseline_of_an_older_version_gives_a_gain_without_an_interval(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    evaluate.run(ctx)
+    path = ctx.run_dir / baseline.OWN_FILE
+    older = json.loads(path.read_text())
+    del older["load"]["each"]
+    path.write_text(json.dumps(older))
+    served = evaluate.run(ctx)["served"]
+    assert served["speedup"] > 0 and served["speedup_interval"] is None
+
+
+def test_fewer_prompts_than_the_spec_wants_give_no_firm_verdict(tmp_path: Path) -> None:
+    found = evaluate.run(prepared(tmp_path, evaluate__min_prompts=9, evaluate__min_drafts=50))
+    assert found["verdict"] == "insufficient evidence"
+    assert "80 drafts came of 8 prompts and 9 prompts are needed" in found["verdict_text"]
+
+
 def test_a_finished_evaluation_of_an_older_run_is_not_repeated_for_fields_that_it_lacked(tmp_path: Path) -> None:
     spec = context(tmp_path).spec
-    assert not {"concurrencies", "temperatures", "ngram"} & set(evaluate.spec_part(spec)["evaluate"])
+    assert not {"concurrencies", "temperatures", "ngram", "min_prompts"} & set(evaluate.spec_part(spec)["evaluate"])
     asked = context(tmp_path, **EVERYTHING).spec
     assert {"concurrencies", "temperatures", "ngram"} <= set(evaluate.spec_part(asked)["evaluate"])

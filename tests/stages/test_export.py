@@ -53,11 +53,23 @@ def card(tmp_path: Path, made: dict[str, dict[str, Any]], **overrides: Any) -> s
 
 def test_the_card_states_the_served_figures_with_their_counts_and_the_verdict(tmp_path: Path) -> None:
     text = card(tmp_path, figures())
-    assert "| acceptance length, served | 1.28 (1.25 to 1.31) | 1,300 drafts, 20 held-out prompts |" in text
+    assert (
+        "| acceptance length, served | 1.28 (1.25 to 1.31, drafts taken for independent) | 1,300 drafts, 20 held-out prompts |"
+        in text
+    )
     assert "Not useful on this machine" in text
     assert "| same answer as without the draft | 3 of 4 |" in text
     assert "173 steps" in text and "98.7% of the tokens" in text
     assert "| vllm | 0.32.0 |" in text
+
+
+def test_the_card_says_what_its_intervals_take_for_independent(tmp_path: Path) -> None:
+    assert "Intervals are 95 % with the drafts taken for independent, so the truth is wider" in card(tmp_path, figures())
+    made = figures()
+    made["evaluate"]["served"] |= {"answers": 20, "accept_len_interval": [1.2, 1.36]}
+    text = card(tmp_path, made)
+    assert "| acceptance length, served | 1.28 (1.20 to 1.36) | 1,300 drafts" in text
+    assert "take the 20 answers for independent, not their drafts" in text
 
 
 def test_simulated_figures_are_called_so_and_stand_apart(tmp_path: Path) -> None:

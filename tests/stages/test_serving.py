@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eagle3.core.acceptance import between
-from eagle3.stages import baseline, evaluate
+from eagle3.stages import baseline, evaluate, measuring
 from eagle3.stages.context import StageError, Stopped
 from eagle3.stages.serving import (
     heldout_prompts,
@@ -186,6 +186,35 @@ def test_the_counters_are_taken_once_they_have_settled_and_the_warm_up_is_in_no_
     assert found.drafts == 8 * DRAFTS_A_REQUEST
     assert found.accepted_per_pos == tuple(8 * n for n in ACCEPTED_A_REQUEST)
     assert found.problems() == []
+
+
+def test_answers_that_contradict_the_counters_are_told_and_no_interval_rests_on_them(tmp_path: Path) -> None:
+    own = {"metrics": {"speculative_decoding": {"acceptance_histogram": [5, 5, 0, 0], "num_draft_tokens": 30}}}
+
+    def script(number: int, body: Mapping[str, Any]) -> Reply:
+        return Reply(body=json.dumps(completion(body) | own).encode())
+
+    ctx = context(tmp_path)
+    with FakeVllm(script, tells_each=True) as server:
+        found = measuring.measure(ctx, server, heldout_prompts(ctx, 8))
+    assert (found.acceptance.drafts, found.acceptance.independent, found.kinds) == (8 * DRAFTS_A_REQUEST, None, {})
+    [event] = [row for row in rows(tmp_path, "events.jsonl") if row["kind"] == "counters"]
+    assert "80 drafts and 40 accepted tokens, the server's counters of 80 and 56" in event["text"]
+
+
+def test_each_answers_seconds_are_those_from_its_request_to_its_end(tmp_path: Path) -> None:
+    ctx = context(tmp_path)
+    first = heldout_prompts(ctx, 4)[0]
+
+    def slow(number: int, body: Mapping[str, Any]) -> Reply | None:
+        told = json.dumps(completion(body)).encode()
+        return Reply(body=told, drips=0.5) if body["messages"][-1]["content"] == first.text else None
+
+    with FakeVllm(slow) as server:
+        load = measure_load(ctx, server, heldout_prompts(ctx, 4), concurrency=4)
+    assert [tokens for tokens, _ in load.each] == [32] * 4
+    assert load.each[0][1] == max(seconds for _, seconds in load.each), "the slow one is the first prompt's"
+    assert load.to_json()["each"][0] == [32, round(load.each[0][1], 3)]
 
 
 def test_counters_that_never_settle_mean_that_someone_else_uses_the_server() -> None:

@@ -315,7 +315,7 @@ def test_details_tell_the_curve_the_kinds_and_the_published_drafts_and_an_older_
     )
     words = details_text(RunView("run-a", result=found)).plain
     assert "1 in flight: 114.0 tokens/s with the draft, 88.5 without (1.29×)" in words
-    assert "code: length 1.50 (1.40 to 1.60) on 300 drafts, 10 prompts" in words
+    assert "code: length 1.50 (1.40 to 1.60, drafts taken for independent) on 300 drafts, 10 prompts" in words
     assert "theirs reports 2.69 (MT-Bench); this one 1.50 served, after 9 tokens." in words
     assert "in flight" not in details_text(RunView("run-a", result=Result(served={"accept_len": 1.2}))).plain
 

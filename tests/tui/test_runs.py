@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eagle3.core import presets
-from eagle3.core.records import MetricRow, RunSummary
+from eagle3.core.records import MetricRow, Result, RunSummary
 from tests.tui.conftest import MakeApp
 from tests.tui.support.container import FakeContainer
 from tests.tui.support.driving import seen, until, until_seen
@@ -60,6 +60,14 @@ def test_simulated_and_served_length_have_names_of_their_own() -> None:
     view.metrics.take([MetricRow(stage="train", split="val", step=9, acc_pos=[0.2, 0.1], accept_len=1.3)])
     figures = figures_of(view)
     assert figures["Simulated length"] == "1.30" and "Served length" not in figures
+
+
+def test_a_served_length_stands_with_its_interval_and_an_older_one_with_what_it_took_for_independent() -> None:
+    served = {"accept_len": 1.3, "accept_len_interval": [1.21, 1.39], "drafts": 900}
+    now = figures_of(RunView("a", result=Result(served=served | {"answers": 20})))
+    assert (now["Served length"], now["Served length, 95 %"]) == ("1.30", "1.21 to 1.39")
+    older = figures_of(RunView("a", result=Result(served=served)))
+    assert older["Served length, 95 %"] == "1.21 to 1.39, drafts taken for independent"
 
 
 def test_each_run_has_a_colour_of_its_own_and_a_run_that_went_is_dropped() -> None:

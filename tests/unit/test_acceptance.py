@@ -15,8 +15,8 @@ from eagle3.core.acceptance import (
     CountersError,
     SpecCounters,
     between,
-    wilson,
 )
+from eagle3.core.intervals import wilson
 
 
 def reading(accepted_of_each_draft: list[int], k: int) -> SpecCounters:

@@ -26,6 +26,20 @@ PILOT = spec_of("pilot", "smollm2-135m", "cpu")
 KIMI = spec_of("full", "kimi-k2.5", "8x-rtx-pro-6000", data__prompts="/data/prompts.jsonl")
 
 
+@pytest.mark.parametrize("machine", ["8x-b300", "8x-rtx-pro-6000"])
+def test_the_pilot_on_gpus_measures_a_curve_beside_n_grams_in_half_an_hour_of_kimi(machine: str) -> None:
+    spec = spec_of("pilot", "kimi-k2.5", machine)
+    assert (spec.evaluate.levels, spec.evaluate.temperatures, spec.evaluate.ngram) == ([1, 4, 16], [0, 0.7], True)
+    one_point = spec_of(
+        "pilot", "kimi-k2.5", machine,
+        evaluate__concurrencies=[], evaluate__temperatures=[0], evaluate__ngram=False,
+    )  # fmt: skip
+    more_s, seconds = (estimate(one).of("evaluate").seconds for one in (spec, one_point))
+    start_s = rates(spec)["server_start_s"].value
+    assert seconds + start_s < more_s < 30 * 60, "its time is in the estimate, a start of the server more among it"
+    assert estimate(spec).seconds - estimate(one_point).seconds < 25 * 60
+
+
 @pytest.mark.parametrize(
     ("target", "bytes_a_token"), [("kimi-k2.5", 57_344), ("llama-3.1-8b", 32_768), ("qwen3-8b", 32_768), ("smollm2-135m", 9_216)]
 )

@@ -49,10 +49,27 @@ def test_the_lines_tell_what_is_more_than_the_first_figures() -> None:
     kinds = by_kind(["code", "talk"], [ANSWER, ANSWER])
     told = lines([alone, wide], kinds, [{"temperature": 0.7, **kinds["code"]}])
     assert told[1] == "16 in flight: 40.0 tokens/s with the draft, 50.0 without (0.80×), 45.0 with n-grams"
-    assert told[2].startswith("code: length 1.70 (1.") and told[2].endswith(" on 10 drafts, 1 prompts")
+    assert told[2] == "code: length 1.70 (1.00 to 4.00) on 10 drafts, 1 prompts"
     assert told[4].startswith("temperature 0.7: length 1.70")
 
 
 def test_a_result_of_an_older_version_gives_no_lines_and_no_failure() -> None:
     assert lines([{}], {}, []) == []
     assert lines([{"concurrency": 1}, {"concurrency": 2}], {"a": {}, "b": {}}, [{}])
+
+
+def test_an_older_results_intervals_are_told_with_what_they_took_for_independent() -> None:
+    """As a run of 2026-11-30 wrote it."""
+    older = {"accept_len": 1.2435, "accept_len_interval": [1.1805, 1.3066], "drafts": 271, "prompts": 4}
+    assert lines([], {"chat": older, "code": older}, [])[0] == (
+        "chat: length 1.24 (1.18 to 1.31, drafts taken for independent) on 271 drafts, 4 prompts"
+    )
+
+
+def test_the_speeds_are_told_with_the_spread_between_the_prompts_where_it_is_known() -> None:
+    plain, draft = ((90.0, 9.0), (60.0, 5.0), (96.0, 9.5)), ((90.0, 10.0), (60.0, 6.5), (96.0, 12.0))
+    point = Point(8, Speed(50.0, each=plain), Speed(40.0, ANSWER, each=draft), Speed(45.0, each=draft)).to_json()
+    low, high = point["speedup_interval"]
+    assert low < point["speedup"] < high and point["ngram"]["speedup_interval"][0] < point["ngram"]["speedup"]
+    assert f"(0.80×, {low:.2f} to {high:.2f})" in lines([point], {}, [])[0]
+    assert point["break_even_interval"] == pytest.approx([1.7 / high, 1.7 / low], abs=0.001)

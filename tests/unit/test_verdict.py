@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagle3.core.acceptance import Acceptance
+from eagle3.core.acceptance import Acceptance, of_histogram, together
 from eagle3.core.evaluation import Point, Speed
 from eagle3.core.lossless import Divergence, Lossless
 from eagle3.core.verdict import (
     BROKEN,
     INSUFFICIENT,
+    MIN_PROMPTS,
     NOT_USEFUL,
     UNDERTRAINED,
     UNDERTRAINED_BELOW,
@@ -224,10 +225,74 @@ def test_a_gain_over_a_speed_that_other_work_held_down_is_no_evidence(beside_pla
         assert "35% of the CPU beside the one without a draft and 6% beside the other" in found.verdict_text
 
 
+def of_answers(*histograms: list[int]) -> Acceptance:
+    return together([of_histogram(one, 3 * sum(one)) for one in histograms])
+
+
+def by_answer(served: Acceptance, *, tok_s: float = 20.0, prompts: int | None = None) -> Verdict:
+    return judge(Evidence(served, tok_s, 30.0, 8, prompts=prompts), min_drafts=200, broken_below=0.1)
+
+
+def test_many_drafts_of_few_prompts_are_no_evidence_for_those_of_one_answer_resemble_each_other() -> None:
+    """Measured: 293 drafts of 4 prompts were called undertrained."""
+    few = by_answer(of_answers(*[[60, 10, 2, 1]] * 4), tok_s=30.6)
+    assert few.verdict == INSUFFICIENT
+    assert f"292 drafts came of 4 prompts and {MIN_PROMPTS} prompts are needed" in few.verdict_text
+    assert (few.thresholds["prompts"], few.thresholds["min_prompts"]) == (4, MIN_PROMPTS)
+    told = by_answer(acceptance(190, 30, 10), prompts=4)
+    assert told.verdict == INSUFFICIENT, "the prompts count where the server does not tell each answer's drafts, too"
+    assert by_answer(of_answers(*[[60, 10, 2, 1]] * MIN_PROMPTS), tok_s=30.6).verdict == UNDERTRAINED
+
+
+def test_answers_that_differ_much_are_not_called_undertrained_as_firmly_as_ones_that_are_alike() -> None:
+    """Both accept 30 % at position 0, of 800 drafts of 8 prompts."""
+    alike = by_answer(of_answers(*[[70, 20, 6, 4]] * 8), tok_s=30.6)
+    assert alike.verdict == UNDERTRAINED
+    unlike = by_answer(of_answers(*[[95, 5, 0, 0], [45, 35, 12, 8]] * 4), tok_s=30.6)
+    assert alike.thresholds["acc_pos_0"] == unlike.thresholds["acc_pos_0"] == 0.3
+    assert unlike.verdict == NOT_USEFUL, "its speed alone is sure"
+    assert unlike.thresholds["acc_pos_0_interval"][1] > UNDERTRAINED_BELOW
+
+
+def test_an_interval_that_counts_drafts_as_independent_is_marked_in_the_sentence() -> None:
+    assert "drafts taken for independent" in by_answer(acceptance(220, 50, 10), prompts=20).verdict_text
+    known = by_answer(of_answers(*[[60, 10, 2, 1]] * 20))
+    assert "drafts taken for independent" not in known.verdict_text
+    assert "of 20 prompts" in known.verdict_text and known.thresholds["answers"] == 20
+
+
+def timed(*gains: float) -> Evidence:
+    """A good draft whose answers gain so much each, at 4 requests in flight."""
+    good = acceptance(700, 500, 300)
+    plain = tuple((90.0, 9.0) for _ in gains)
+    draft = tuple((90.0, 9.0 / gain) for gain in gains)
+    faster = sum(seconds for _, seconds in plain) / sum(seconds for _, seconds in draft)
+    point = Point(4, Speed(100.0, each=plain), Speed(100.0 * faster, good, each=draft))
+    return Evidence(good, 100.0 * faster, 100.0, 4, points=(point,), prompts=len(gains))
+
+
+def test_a_gain_counts_only_where_it_is_clear_of_the_spread_between_the_prompts() -> None:
+    steady = judge(timed(*[1.15, 1.2] * 5), min_drafts=200, broken_below=0.1)
+    assert (steady.verdict, steady.thresholds["useful_up_to"]) == (USEFUL, 4)
+    low, high = steady.thresholds["speedup_intervals"]["4"]
+    assert 1.1 < low < steady.thresholds["speedup"] < high < 1.25
+    assert f"({steady.thresholds['speedup']:.2f}×, {low:.2f} to {high:.2f})" in steady.verdict_text
+    unsteady = judge(timed(*[0.7, 2.5] * 5), min_drafts=200, broken_below=0.1)
+    assert unsteady.thresholds["speedup"] > USEFUL_SPEEDUP and unsteady.thresholds["useful_at"] == []
+    assert unsteady.verdict == INSUFFICIENT
+    assert "too near to what counts as a gain" in unsteady.verdict_text
+
+
+def test_a_loss_is_told_only_where_no_gain_is_within_its_spread() -> None:
+    assert judge(timed(*[0.9, 0.92] * 5), min_drafts=200, broken_below=0.1).verdict == NOT_USEFUL
+    assert judge(timed(*[0.6, 1.7] * 5), min_drafts=200, broken_below=0.1).verdict == INSUFFICIENT
+
+
 def test_the_documentation_has_each_word_with_its_thresholds() -> None:
     text = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
     table = dict(re.findall(r"^\| ([a-z ]+) \| (.+) \|$", text.partition("## The verdict")[2], re.MULTILINE))
     assert set(table) - {"word"} == set(WORDS)
     assert f"{USEFUL_SPEEDUP:.2f} times" in table[USEFUL] and "1.05" in table[NOT_USEFUL]
+    assert "`min_prompts`" in table[INSUFFICIENT] and "above 1" in table[USEFUL]
     for word in (UNDERTRAINED, NOT_USEFUL):
         assert f"{UNDERTRAINED_BELOW:.0%}".replace("%", " %") in table[word]

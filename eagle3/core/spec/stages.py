@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from eagle3.core.spec.base import Count, Duration, PositiveInt, Section, field
+from eagle3.core.verdict import MIN_PROMPTS
 
 
 class Data(Section):
@@ -108,6 +109,11 @@ class Evaluate(Section):
     num_speculative_tokens: Annotated[int, Field(ge=1, le=32)] = field(3, "tokens that the draft proposes at a time", "tokens")
     lossless_prompts: PositiveInt = field(4, "prompts whose answers are compared with and without the draft", "prompts")
     min_drafts: PositiveInt = field(200, "fewer drafts than this: the verdict is 'insufficient evidence'", "drafts")
+    min_prompts: PositiveInt = field(
+        MIN_PROMPTS,
+        "fewer prompts than this: 'insufficient evidence' too, for drafts of one answer resemble each other",
+        "prompts",
+    )
     broken_below: Annotated[float, Field(ge=0, le=1)] = field(
         0.10, "served position-0 acceptance under this means broken (layer ids, vocabulary, norms)", "probability"
     )
@@ -129,6 +135,7 @@ class Evaluate(Section):
             "concurrencies": self.levels == [self.concurrency],
             "temperatures": not self.sampled,
             "ngram": not self.ngram,
+            "min_prompts": self.min_prompts == MIN_PROMPTS,
         }
         return self.model_dump(exclude={name for name, so in unchanged.items() if so})
 
