@@ -22,7 +22,7 @@ def held_against(source: str, spec: RunSpec, workspace: str, *, exact: bool, as_
     then = made_from.of_run(folder) if folder else {}
     if not then:
         if exact:
-            text = f"Nothing beside {source} says what that run was made from; give the id or the folder's spec.toml of a run."
+            text = f"Nothing beside {source} says what that run was made from (older runs do not); start it without --exact."
             raise fail(text, EXIT_USAGE, as_json=as_json)
         return spec
     theirs = spec_commands.load(source, workspace, as_json=as_json)
