@@ -86,7 +86,9 @@ def learn(run_dir: Path, spec: RunSpec, records: Mapping[str, Any]) -> dict[str,
     """Write the rates that this run has measured to the workspace, and return them."""
     found, tokens = measured(run_dir, spec, records)
     if found:
-        remember(run_dir.parent.parent, spec, run_dir.name, found, tokens=tokens)
+        resumed = ((records.get("train") or {}).get("figures") or {}).get("resumed_from") is not None
+        alone = {"train_tok_s"} if resumed else set()
+        remember(run_dir.parent.parent, spec, run_dir.name, found, tokens=tokens, of_steps=alone)
     return found
 
 
@@ -117,7 +119,8 @@ def measured(run_dir: Path, spec: RunSpec, records: Mapping[str, Any]) -> tuple[
 
 
 def _training_rate(run_dir: Path, spec: RunSpec, record: Mapping[str, Any]) -> tuple[float | None, float]:
-    """Tokens/s of packs, and over how many tokens."""
+    """Tokens/s of packs, and over how many tokens: of the whole stage, or where it was resumed, of the steps between which no
+    held-out samples were scored."""
     if not record:
         return None, 0.0
     step_tokens = spec.train.pack_tokens * spec.packs_per_step
@@ -125,13 +128,15 @@ def _training_rate(run_dir: Path, spec: RunSpec, record: Mapping[str, Any]) -> t
         tokens = float(spec.train.max_steps * step_tokens)
         return (tokens / (record["seconds"] - IMPORT_S) if record["seconds"] > IMPORT_S else None), tokens
     # The stage's seconds are those of its last attempt, whose steps tell when they ended.
-    times = [
-        float(row["t"])
-        for row in state.tail_rows(run_dir / "metrics.jsonl")
-        if row.get("stage") == "train" and row.get("split") == "train" and row.get("attempt") == record["attempt"]
-    ]
-    tokens = float((len(times) - 1) * step_tokens)
-    return (tokens / (times[-1] - times[0]) if len(times) > 1 and times[-1] > times[0] else None), max(0.0, tokens)
+    seconds, steps, before = 0.0, 0, None
+    for row in state.tail_rows(run_dir / "metrics.jsonl"):
+        if row.get("stage") == "train" and row.get("attempt") == record["attempt"]:
+            ended = float(row["t"]) if row.get("split") == "train" else None
+            if ended is not None and before is not None:
+                seconds, steps = seconds + ended - before, steps + 1
+            before = ended
+    tokens = float(steps * step_tokens)
+    return (tokens / seconds if seconds > 0 else None), tokens
 
 
 def taken_over(record: Mapping[str, Any]) -> bool:

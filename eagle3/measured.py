@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,11 @@ def remember(
     found: Mapping[str, float],
     *,
     tokens: Mapping[str, float] | None = None,
+    of_steps: Collection[str] = (),
     now: float | None = None,
 ) -> None:
-    """Write down what a run has measured. ``found``: name of the rate (``core.rates``) → figure; ``tokens``: over how many.
+    """Write down what a run has measured. ``found``: name of the rate (``core.rates``) → figure; ``tokens``: over how many;
+    ``of_steps``: those that are of a training's steps alone, without the scorings between them.
 
     The latest one counts, unless an earlier one was measured over more than KEEP_FACTOR times the tokens. Two runs that end in
     the same moment may lose one another's row; the next run writes it again.
@@ -49,4 +51,6 @@ def remember(
         if isinstance(before, dict) and int(before.get("tokens") or 0) > KEEP_FACTOR * count:
             continue
         entry[name] = {"value": round(value, 3), "tokens": count, "run": run_id, "t": round(t)}
+        if name in of_steps:
+            entry[name]["of_steps"] = True
     rundir.write_json(workspace / FILE, {"v": 1, "rates": rates | {key(spec): entry}})

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from eagle3.core.spec.guards import Guards, Response
 
@@ -41,20 +42,33 @@ class StepSeen:
     grad_norm: float
     first_acc: float
     tokens: int
-    gpu_used_bytes: int | None = None
-    gpu_total_bytes: int | None = None
+    cards: Sequence[tuple[int, int]] = ()
+    """Bytes in use and bytes in all of each rank's GPU; empty without GPUs."""
+
+
+FLAT_STEPS_LEAST, FLAT_STEPS_MOST = 100, 1000
+"""Bounds of what is judged flat where the spec leaves it open: fewer steps are noise (of 50, a pilot that learns tripped), and
+so many show what is worth showing of the longest training."""
+
+
+def flat_steps(settings: Guards, steps: int) -> int:
+    """Steps whose halves are compared in a training of ``steps``."""
+    if settings.flat_loss_steps:
+        return max(4, settings.flat_loss_steps)
+    return min(FLAT_STEPS_MOST, max(FLAT_STEPS_LEAST, steps // 2))
 
 
 class TrainingGuards:
-    """Watches the steps of one attempt."""
+    """Watches the steps of one training, of ``steps`` in all. ``cards``: the names of its GPUs, in the order of the ranks."""
 
-    def __init__(self, settings: Guards) -> None:
+    def __init__(self, settings: Guards, steps: int = 0, cards: Sequence[str] = ()) -> None:
         self._set = settings
+        self._cards = cards
         self._tokens = self._steps = 0
-        self._losses: deque[float] = deque(maxlen=settings.flat_loss_steps)
+        self._losses: deque[float] = deque(maxlen=flat_steps(settings, steps))
         self._norms: deque[float] = deque(maxlen=settings.gradient_steps)
         self._firsts: deque[float] = deque(maxlen=100)
-        self._first_memory: float | None = None
+        self._first_memory: Sequence[tuple[int, int]] = ()
         self._first_memory_step = 0
         self._tripped: set[str] = set()
 
@@ -63,6 +77,24 @@ class TrainingGuards:
         self._steps += 1
         found = [*self._finite(seen), *self._gradient(seen), *self._flat(seen), *self._first(seen), *self._memory(seen)]
         return [finding for finding in found if finding.response != "off"]
+
+    def state(self) -> dict[str, Any]:
+        """All that the judgement of the next step rests on, but for the GPUs' memory: that is each attempt's own."""
+        return {
+            "tokens": self._tokens,
+            "losses": list(self._losses),
+            "norms": list(self._norms),
+            "firsts": list(self._firsts),
+            "tripped": sorted(self._tripped - {"memory"}),
+        }
+
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        """Take up the ``state`` of an earlier attempt, as far as it has one."""
+        self._tokens += int(state.get("tokens", 0))
+        self._losses.extend(state.get("losses", ()))
+        self._norms.extend(state.get("norms", ()))
+        self._firsts.extend(state.get("firsts", ()))
+        self._tripped.update(state.get("tripped", ()))
 
     def _once(self, kind: str, *, tripped: bool) -> bool:
         """Whether this is the beginning of a trouble."""
@@ -97,7 +129,7 @@ class TrainingGuards:
     def _flat(self, seen: StepSeen) -> list[Finding]:
         if math.isfinite(seen.loss):
             self._losses.append(seen.loss)
-        if len(self._losses) < self._set.flat_loss_steps:
+        if len(self._losses) < (self._losses.maxlen or 0):
             return []
         half = len(self._losses) // 2
         values = list(self._losses)
@@ -126,21 +158,24 @@ class TrainingGuards:
         return [Finding("first-position", text, action, mean, self._set.first_position_below, counts, self._set.first_position)]
 
     def _memory(self, seen: StepSeen) -> list[Finding]:
-        used, total = seen.gpu_used_bytes, seen.gpu_total_bytes
         # Of this attempt: what a resumed one takes in its first steps is no creeping.
-        if used is None or not total or self._steps < self._set.memory_after_steps:
+        if not seen.cards or self._steps < self._set.memory_after_steps:
             return []
-        if self._first_memory is None:
-            self._first_memory, self._first_memory_step = float(used), seen.step
-        grown = (used - self._first_memory) / total
-        if not self._once("memory", tripped=grown > self._set.memory_share):
+        if not self._first_memory:
+            self._first_memory, self._first_memory_step = seen.cards, seen.step
+        grown = [(now - before) / total for (now, total), (before, _) in zip(seen.cards, self._first_memory, strict=True)]
+        worst = max(range(len(grown)), key=grown.__getitem__)
+        if not self._once("memory", tripped=grown[worst] > self._set.memory_share):
             return []
+        used, total = seen.cards[worst]
+        card = f"The memory of GPU {self._cards[worst]}" if worst < len(self._cards) else "GPU memory"
         text = (
-            f"GPU memory grew by {grown:.0%} of the card since step {self._first_memory_step}, to {used / 2**30:.1f} of "
+            f"{card} grew by {grown[worst]:.0%} of the card since step {self._first_memory_step}, to {used / 2**30:.1f} of "
             f"{total / 2**30:.1f} GiB."
         )
         action = "Save now, and resume before it runs out."
-        return [Finding("memory", text, action, grown, self._set.memory_share, {"step": float(seen.step)}, self._set.memory)]
+        counts = {"step": float(seen.step)}
+        return [Finding("memory", text, action, grown[worst], self._set.memory_share, counts, self._set.memory)]
 
 
 def not_finite(step: int, value: float) -> Finding:

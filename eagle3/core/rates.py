@@ -82,7 +82,11 @@ def rates(spec: RunSpec, measured: Mapping[str, Any] | None = None) -> dict[str,
     found = _cpu(spec) if spec.hardware.kind == "cpu" else _gpu(spec)
     for name, entry in (measured or {}).items():
         if name in found and isinstance(entry, Mapping) and _positive(entry.get("value")):
-            found[name] = Rate(float(entry["value"]), "measured", f"run {entry.get('run', '?')} of this workspace")
+            value, basis = float(entry["value"]), f"run {entry.get('run', '?')} of this workspace"
+            if entry.get("of_steps") is True and name == "train_tok_s":
+                value, beside = _with_scorings(spec, value, _score_tok_s(spec, value))
+                basis = f"{basis}, by its steps; {beside}"
+            found[name] = Rate(value, "measured", basis)
     return found
 
 
@@ -176,9 +180,10 @@ def _head(spec: RunSpec) -> int:
 
 def _training(spec: RunSpec) -> tuple[float, str]:
     """Tokens/s of a training on GPUs over the whole stage, and its basis: the slower one of computing and of reading the states,
-    and what is done between the steps. Every rank scores all held-out samples, before the first step, on the way and at the end.
+    and what is done between the steps. All ranks together score the held-out samples before the first step, on the way and at the
+    end.
     """
-    draft, gpus, train, flops_s = draft_size(spec), spec.train_ranks, spec.train, USE_OF_PEAK * spec.hardware.gpu_bf16_flops
+    draft, gpus, flops_s = draft_size(spec), spec.train_ranks, USE_OF_PEAK * spec.hardware.gpu_bf16_flops
     flops = train_flops(spec)
     compute = gpus * flops_s / flops if flops_s else math.inf
     reading = spec.hardware.disk_bytes_s / draft.state_bytes_a_token
@@ -187,13 +192,26 @@ def _training(spec: RunSpec) -> tuple[float, str]:
     else:
         rate = spec.hardware.disk_bytes_s / 1e9
         basis = f"reading the states, {draft.state_bytes_a_token:,} bytes a token, at {rate:g} GB/s, assumed"
+    scoring = min(gpus * flops_s / score_flops(spec) if flops_s else math.inf, reading)
+    whole, beside = _with_scorings(spec, min(compute, reading), scoring)
+    return whole, f"{basis}; {beside}"
+
+
+def _score_tok_s(spec: RunSpec, step_tok_s: float) -> float:
+    """Held-out tokens/s from those of the steps: faster by the operations that are left out, as far as the states can be read."""
+    reading = spec.hardware.disk_bytes_s / draft_size(spec).state_bytes_a_token
+    return min(step_tok_s * train_flops(spec) / score_flops(spec), max(step_tok_s, reading))
+
+
+def _with_scorings(spec: RunSpec, step_tok_s: float, score_tok_s: float) -> tuple[float, str]:
+    """Trained tokens/s over the whole stage from those of its steps alone, and in words what else is in it."""
+    train = spec.train
     tokens = train.max_steps * train.pack_tokens * spec.packs_per_step
     scorings = 2 + (train.max_steps - 1) // train.validate_every_steps
     saves = -(-train.max_steps // train.checkpoint_every_steps)
-    alone = min(flops_s / score_flops(spec) if flops_s else math.inf, reading)
-    seconds = tokens / min(compute, reading) + scorings * spec.data.heldout_prompts * sample_tokens(spec) / alone
-    seconds += saves * draft.checkpoint_bytes / spec.hardware.disk_bytes_s
-    return tokens / seconds, f"{basis}; {scorings} scorings of the held-out samples and {saves} checkpoints are in it"
+    seconds = tokens / step_tok_s + scorings * spec.data.heldout_prompts * sample_tokens(spec) / score_tok_s
+    seconds += saves * draft_size(spec).checkpoint_bytes / spec.hardware.disk_bytes_s
+    return tokens / seconds, f"{scorings} scorings of the held-out samples and {saves} checkpoints are in it"
 
 
 def sample_tokens(spec: RunSpec) -> int:

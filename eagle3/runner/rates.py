@@ -17,7 +17,8 @@ MOST_KEYS = 64
 
 
 def measured(workspace: PathLike) -> Dict[str, Dict[str, Any]]:
-    """ "MACHINE/TARGET" → rate → ``{"value","tokens","run","t"}``; empty where nothing was measured or the file is spoilt."""
+    """ "MACHINE/TARGET" → rate → ``{"value","tokens","run","t"}``, and ``"of_steps": true`` where a training's rate is of its
+    steps alone; empty where nothing was measured or the file is spoilt."""
     path = rundir.workspace_path(workspace) / FILE
     try:
         with path.open("rb") as file:
@@ -36,7 +37,8 @@ def _entry(rates: Any) -> Dict[str, Any]:
     for name, rate in (rates if isinstance(rates, dict) else {}).items():
         if isinstance(rate, dict) and _number(rate.get("value")) > 0:
             about = {"tokens": _number(rate.get("tokens")), "run": str(rate.get("run") or "")[:64], "t": _number(rate.get("t"))}
-            entry[str(name)[:64]] = {"value": rate["value"], **about}
+            alone = {"of_steps": True} if rate.get("of_steps") is True else {}
+            entry[str(name)[:64]] = {"value": rate["value"], **about, **alone}
     return entry
 
 

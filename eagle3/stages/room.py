@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SLACK = 0.1
 """Of the floor: so much more must be free before a stage that waited goes on, or it would stop again at once."""
+TELL_BYTES = 1 << 20
+"""Left free by what is written below the floor: events, rows and the log of the end."""
 
 
 class DiskRoom:
@@ -31,8 +33,11 @@ class DiskRoom:
         *,
         clock: Callable[[], float] = time.monotonic,
         free_bytes: Callable[[], int] | None = None,
+        needs: str = "the next states need",
+        who: str = "Extract",
     ) -> None:
         self._ctx, self._hold, self._clock = ctx, hold, clock
+        self._needs, self._who = needs, who
         self._free = free_bytes or (lambda: shutil.disk_usage(ctx.run_dir).free)
         self._since: float | None = None
         self._looked = self._waited_s = 0.0
@@ -61,11 +66,15 @@ class DiskRoom:
         """Whether there is no room for so much now."""
         return self._free() - more_bytes < self._ctx.spec.disk_floor_bytes
 
+    def fits_below_the_floor(self, more_bytes: int) -> bool:
+        """Whether so much still goes onto the disk at all, with a little left to tell of it."""
+        return self._free() >= (1 + SLACK) * more_bytes + TELL_BYTES
+
     def _wait(self, free: int, need: int) -> None:
         ctx, now = self._ctx, self._clock()
         floor, limit_s = ctx.spec.disk_floor_bytes, ctx.spec.guards.disk_wait_s
         state = (
-            f"the disk of {ctx.run_dir} has {bytes_label(free)} free, the next states need {bytes_label(need)} and the run "
+            f"the disk of {ctx.run_dir} has {bytes_label(free)} free, {self._needs} {bytes_label(need)} and the run "
             f"keeps {bytes_label(floor)} free (disk_floor_bytes)"
         )
         if not limit_s:
@@ -94,5 +103,5 @@ class DiskRoom:
         waited_s = self._clock() - self._since
         self._since = None
         self._hold.over("space")
-        goes_on = self._hold.reason or f"Extract goes on after {waited_s:.0f} s."
+        goes_on = self._hold.reason or f"{self._who} goes on after {waited_s:.0f} s."
         self._ctx.journal.event("resumed", f"There is space again, {bytes_label(free)}. {goes_on}")

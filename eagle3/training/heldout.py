@@ -11,16 +11,25 @@ the draft's vocabulary only.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import torch
 from speculators.model import SpeculatorModel
 
 from eagle3.training.dataset import Collate, StatesDataset, fixed_packs
+from eagle3.training.group import Group
 from eagle3.training.kinds import KINDS, Kind
+
+T = TypeVar("T")
+
+READERS = 2
+"""Threads that read packs ahead for one rank on a GPU: so many packs lie in its memory beside the one that is scored."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,15 @@ class Heldout:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Part:
+    """What one pack adds to the figures: ``pack`` is its place among all, ``samples`` those scored in it, ``sums`` the rest."""
+
+    pack: int
+    samples: int
+    sums: dict[str, float]
+
+
 @torch.no_grad()
 def evaluate(
     model: SpeculatorModel,
@@ -48,73 +66,125 @@ def evaluate(
     autocast: torch.dtype,
     between: Callable[[], None] = lambda: None,
     kind: Kind = KINDS["eagle3"],
+    *,
+    group: Group | None = None,
+    readers: int = 0,
 ) -> Heldout:
     """Run the draft over all samples of ``dataset``. ``call`` holds the forward's arguments (``ttt_steps``, loss);
-    ``between`` is called before each pack and may raise."""
+    ``between`` is called before each pack and may raise; so many ``readers`` read the next packs while one is scored.
+
+    The ranks of ``group`` share the packs, and what they find is added up in the packs' order: the same figures to the last bit
+    with any number of ranks. Collective.
+    """
+    group = group or Group()
+    packs = fixed_packs(dataset)
+
+    def read(number: int) -> dict[str, Any]:
+        batch = collate([dataset[index] for index in packs[number % len(packs)]])
+        batch.pop("error_records", None)
+        if readers and device.type == "cuda":
+            return {key: value.pin_memory() if isinstance(value, torch.Tensor) else value for key, value in batch.items()}
+        return batch
+
+    found = []
     was_training = model.training
     model.eval()
     try:
-        packs = _forward(model, dataset, collate, call, device, autocast, between)
-        return _exact(model, packs, call["ttt_steps"]) if kind.certified else _counted(packs, kind)
+        with closing(ahead(read, turns(len(packs), group), readers)) as batches:
+            for number, batch in batches:
+                between()
+                on_device = {
+                    key: value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) else value
+                    for key, value in batch.items()
+                }
+                part = _score(model, number, on_device, call, autocast, kind)
+                if number < len(packs):
+                    found.append(part)
     finally:
         model.train(was_training)
+    parts = sorted((part for own in group.gather_objects(found) for part in own), key=lambda part: part.pack)
+    sums: Counter[str] = Counter()
+    for part in parts:
+        sums.update(part.sums)
+    return _figures(sums, sum(part.samples for part in parts), call, kind)
 
 
-Passed = tuple[dict[str, torch.Tensor], Any, dict[str, torch.Tensor]]
-"""A pack that went through the draft: its tensors, the draft's proposals, and what the loss counted."""
+def turns(packs: int, group: Group) -> list[int]:
+    """Which of the ``packs`` this rank scores. Where they do not share out evenly, a rank gets numbers beyond the last one: packs
+    that are run once more and not counted, for the parts of a sharded draft come together in each forward pass, on all ranks."""
+    return list(range(group.rank, -(-packs // group.size) * group.size, group.size))
 
 
-def _forward(
-    model: SpeculatorModel,
-    dataset: StatesDataset,
-    collate: Collate,
-    call: dict[str, Any],
-    device: torch.device,
-    autocast: torch.dtype,
-    between: Callable[[], None],
-) -> Iterator[Passed]:
-    for pack in fixed_packs(dataset):
-        between()
-        batch = collate([dataset[index] for index in pack])
-        batch.pop("error_records", None)
-        batch = {key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in batch.items()}
+def ahead(read: Callable[[int], T], numbers: Iterable[int], readers: int) -> Generator[tuple[int, T], None, None]:
+    """Each number with what ``read`` gives for it, in order; while one is worked on, the next ones are read by ``readers``
+    threads (0: by nobody). An error of ``read`` is raised here, as it is, when its turn comes.
+
+    Threads and no loader processes: a scoring is over within minutes, reading and copying leave Python to others, and packs in
+    shared memory would come on top of those that the training's own loaders hold meanwhile.
+    """
+    if not readers:
+        yield from ((number, read(number)) for number in numbers)
+        return
+    pool, rest, waiting = ThreadPoolExecutor(readers), iter(numbers), deque[tuple[int, Future[T]]]()
+    try:
+        while True:
+            waiting.extend((number, pool.submit(read, number)) for number in islice(rest, readers - len(waiting)))
+            if not waiting:
+                return
+            number, pending = waiting.popleft()
+            found = pending.result()
+            # The reader that is free now goes on while this one is worked on.
+            waiting.extend((later, pool.submit(read, later)) for later in islice(rest, 1))
+            yield number, found
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _score(
+    model: SpeculatorModel, number: int, batch: dict[str, Any], call: dict[str, Any], autocast: torch.dtype, kind: Kind
+) -> Part:
+    """A kind that draws at random draws the same for a pack in every validation, whoever scores it, and the training's own draws
+    go on as if there had been none."""
+    device = batch["input_ids"].device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []) if kind.draws else nullcontext():
+        if kind.draws:
+            torch.manual_seed(number)
         with torch.autocast(device.type, dtype=autocast, enabled=autocast != torch.float32):
             proposals, _loss, metrics = model(**batch, **call)
-        yield batch, proposals, metrics
+    return (
+        _exact(model, number, batch, proposals, metrics, call["ttt_steps"])
+        if kind.certified
+        else _counted(number, batch, metrics)
+    )
 
 
-def _counted(packs: Iterator[Passed], kind: Kind) -> Heldout:
-    """From speculators' counts. A kind that draws at random draws the same in every validation, and the training's own draws
-    go on as if there had been none."""
-    counts: Counter[str] = Counter()
-    samples = 0
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        for batch, _, metrics in packs:
-            counts.update({name: float(value) for name, value in metrics.items()})
-            samples += len(batch["document_ids"][0][batch["loss_mask"][0].bool()].unique())
-    loss, loss_pos, acc_pos, accept_len = kind.step_figures(counts)
-    return Heldout(acc_pos, accept_len, loss, loss_pos, round(counts["full_acc_total"]), samples)
+def _counted(number: int, batch: dict[str, Any], metrics: Mapping[str, Any]) -> Part:
+    """speculators' own counts."""
+    samples = len(batch["document_ids"][0][batch["loss_mask"][0].bool()].unique())
+    return Part(number, samples, {name: float(value) for name, value in metrics.items()})
 
 
-def _exact(model: SpeculatorModel, packs: Iterator[Passed], steps: int) -> Heldout:
-    right = [0] * steps
-    starts = samples = 0
-    losses = torch.zeros(steps, dtype=torch.float64)
-    weight = 0
-    for batch, proposals, metrics in packs:
-        valid = _starts(batch["document_ids"][0], batch["loss_mask"][0], steps)
-        alive = valid.clone()
-        for step in range(steps):
-            alive &= _in_target(model, proposals[step][0]) == _shifted(batch["input_ids"][0], step + 1)
-            right[step] += int(alive.sum())
-        starts += int(valid.sum())
-        samples += len(batch["document_ids"][0][valid].unique())
-        supervised = int(batch["loss_mask"].sum())
-        losses += supervised * torch.tensor([float(metrics[f"loss_{k}_sum"]) for k in range(steps)], dtype=torch.float64)
-        weight += supervised
-    acc_pos = [count / starts if starts else 0.0 for count in right]
-    loss_pos = (losses / max(weight, 1)).tolist()
+def _exact(
+    model: SpeculatorModel, number: int, batch: dict[str, Any], proposals: Any, metrics: Mapping[str, Any], steps: int
+) -> Part:
+    valid = _starts(batch["document_ids"][0], batch["loss_mask"][0], steps)
+    supervised = int(batch["loss_mask"].sum())
+    sums: dict[str, float] = {"starts": int(valid.sum()), "supervised": supervised}
+    alive = valid.clone()
+    for step in range(steps):
+        alive &= _in_target(model, proposals[step][0]) == _shifted(batch["input_ids"][0], step + 1)
+        sums[f"right_{step}"] = int(alive.sum())
+        sums[f"loss_{step}"] = supervised * float(metrics[f"loss_{step}_sum"])
+    return Part(number, len(batch["document_ids"][0][valid].unique()), sums)
+
+
+def _figures(sums: Mapping[str, float], samples: int, call: Mapping[str, Any], kind: Kind) -> Heldout:
+    if not kind.certified:
+        loss, loss_pos, acc_pos, accept_len = kind.step_figures(sums)
+        return Heldout(acc_pos, accept_len, loss, loss_pos, round(sums["full_acc_total"]), samples)
+    positions, starts = range(call["ttt_steps"]), int(sums["starts"])
+    acc_pos = [sums[f"right_{step}"] / starts if starts else 0.0 for step in positions]
+    loss_pos = [sums[f"loss_{step}"] / max(sums["supervised"], 1) for step in positions]
     return Heldout(acc_pos, 1.0 + sum(acc_pos), sum(loss_pos), loss_pos, starts, samples)
 
 

@@ -64,18 +64,18 @@ class Saver:
         self.saved_step = step
         self._saved_at = self._clock()
 
-    def judge(self, trainer: DraftTrainer, found: Heldout, extra: dict[str, Any]) -> None:
-        """Keep the step that has just been scored where it is the best so far: by acceptance length, then by loss. Collective."""
+    def judge(self, step: int, found: Heldout, save: Callable[[], None]) -> None:
+        """Keep ``step``, which has just been scored, where it is the best so far: by acceptance length, then by loss. ``save``
+        puts it on disk. Collective."""
         if not self._set.keep_best:
             return
-        step = trainer.steps_done
         better = not self.best or (found.accept_len, -found.loss) > (self.best["accept_len"], -self.best["loss"])
         if not self._group.agree(lambda: better or step == self.best["step"]):
             return
         self.best = {"step": step} | found.figures()
         # Both are kept until the file names the new one: a kill in between must not cost the old one.
         self.store.kept.add(step)
-        self.save(trainer, extra)
+        save()
         if self._group.leads:
             rundir.write_json(self._best_file, {"v": 1, "signature": self.store.signature} | self.best)
             self.store.kept = {step}

@@ -6,7 +6,6 @@ With several ranks each has a session of its own. What is marked collective must
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -18,27 +17,28 @@ import torch
 from speculators.train.trainer import TrainerConfig
 
 from eagle3 import draft_folder
-from eagle3.core import guards
+from eagle3.core.guards import Finding
 from eagle3.core.shape import LOADERS
 from eagle3.core.spec import RunSpec, hash_of
 from eagle3.runner import rundir
 from eagle3.stages import guarding
 from eagle3.stages import train as stage
 from eagle3.stages.context import StageContext, StageError, Stopped
-from eagle3.stages.hold import Hold
 from eagle3.states.quarantine import put_aside
 from eagle3.training import draft, heldout
 from eagle3.training.checkpoint import Checkpoint
 from eagle3.training.dataset import Collate, StatesDataset, train_loader
 from eagle3.training.group import Group
+from eagle3.training.holding import Holding, Room
 from eagle3.training.kinds import KINDS
-from eagle3.training.samples import Sample, read_samples
+from eagle3.training.samples import read_samples
 from eagle3.training.saving import Saver
+from eagle3.training.telling import say_truncated, say_weak
 from eagle3.training.tensorboard import board_of
 from eagle3.training.trainer import DraftTrainer, StepRow
+from eagle3.training.watching import Watch
 
 LAST_LOSSES = 10
-HOLD_POLL_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Session:
         dataset = StatesDataset(samples["train"], states, pack, self.compute)
         self.heldout = StatesDataset(samples["heldout"], states, pack, self.compute)
         for split, rows in samples.items():
-            self._say_truncated(split, rows, pack)
+            say_truncated(ctx.journal, split, rows, pack)
         on_cpu = self.device.type == "cpu"
         self.collate = Collate(pack, spec.target.hidden_size, self.compute, trim=on_cpu, shifted=self.kind.shifted)
         loader = train_loader(
@@ -102,7 +102,8 @@ class Session:
         self._lineage = rundir.read_object(ctx.run_dir / "fork.json")
         self.losses: deque[float] = deque(maxlen=LAST_LOSSES)
         self.tokens = self.seconds = 0.0
-        self.guards = guards.TrainingGuards(spec.guards)
+        self.watch = Watch(spec, self.group, self.device)
+        self.holding = Holding(ctx, self.group)
         self._saved_for: Any = None
         self.board = board_of(ctx, self.group)
 
@@ -112,7 +113,8 @@ class Session:
         weights = {name: 4 * tensor.numel() for name, tensor in self.trainer.draft.state_dict().items()}
         trained = sum(weights[name] for name in self.trainer.trainable())
         kept = ctx.spec.train.keep_last + int(ctx.spec.train.keep_best)
-        ctx.check_disk(more_bytes=2 * sum(weights.values()) + 3 * trained * (kept + 1))
+        need = 2 * sum(weights.values()) + 3 * trained * (kept + 1)
+        self.group.agree(lambda: ctx.check_disk(more_bytes=max(0, need - self._bytes_there())))
         if not self.kind.certified:
             ctx.journal.event(
                 "experimental",
@@ -125,7 +127,10 @@ class Session:
         if checkpoint is not None:
             order = forked and bool({"train.pack_tokens", "train.seed"} & set(self._lineage.get("changed", [])))
             self.trainer.restore(checkpoint, other_numbers=forked, other_order=order)
-            self.losses.extend(checkpoint.load(torch.device("cpu"))[1]["losses"])
+            state = checkpoint.load(torch.device("cpu"))[1]
+            self.losses.extend(state["losses"])
+            if not forked:
+                self.watch.go_on(state.get("guards", {}))
             resumed_from = self.saver.saved_step = checkpoint.step
             ctx.journal.event("train-resumed", f"Training goes on from the checkpoint of step {resumed_from} of {total}.")
         if self.group.agree(ctx.stop_requested):
@@ -143,7 +148,7 @@ class Session:
         if self.group.leads:
             draft.save(self.trainer.draft, tensors, ctx.run_dir / "train" / "draft", self._saved_dtype())
         exported = best or val.figures()
-        self._judge(exported, floor)
+        say_weak(ctx, exported, floor)
         return {
             "steps": total,
             "loss": sum(self.losses) / len(self.losses) if self.losses else None,
@@ -154,6 +159,10 @@ class Session:
             "best": self.saver.best or None,
             "exported_step": self.saver.best["step"] if best else total,
         }
+
+    def _bytes_there(self) -> int:
+        """What earlier attempts have written of the drafts and checkpoints."""
+        return sum(file.stat().st_size for file in (self.ctx.run_dir / "train").rglob("*") if file.is_file())
 
     def _start(self) -> tuple[Checkpoint | None, bool]:
         """What to go on from, and whether it is the checkpoint of the run that this one was forked from."""
@@ -169,7 +178,7 @@ class Session:
         self.tokens += row.tokens
         self.seconds += row.seconds
         self._tell(row)
-        findings = self._look(row) if self.group.leads else []
+        findings = self.watch.look(row)
         orders = self.group.agree(lambda: self._orders(row.step, findings))
         if orders.save:
             self._save()
@@ -179,7 +188,7 @@ class Session:
         if orders.fails:  # rank 0 has just said why
             raise Stopped
         if orders.holds:
-            self._hold(row.step)
+            self.holding.while_paused(row.step)
         if orders.stops or orders.holds:
             self._stop_saved()
         if row.step % train.validate_every_steps == 0 and row.step != train.max_steps:
@@ -203,20 +212,7 @@ class Session:
         if self.group.size > 1:
             journal.rank(self.group.rank, "train", row.step)
 
-    def _look(self, row: StepRow) -> list[guards.Finding]:
-        """What of the step goes wrong quietly."""
-        used, total = self._memory()
-        seen = guards.StepSeen(row.step, row.loss, row.grad_norm, row.acc_pos[0], row.tokens, used, total)
-        return self.guards.take(seen)
-
-    def _memory(self) -> tuple[int | None, int | None]:
-        """Bytes in use and bytes in all of the GPU; None where there is none."""
-        if self.device.type != "cuda":
-            return None, None
-        free, total = torch.cuda.mem_get_info(self.device)
-        return total - free, total
-
-    def _orders(self, step: int, findings: list[guards.Finding]) -> Orders:
+    def _orders(self, step: int, findings: list[Finding]) -> Orders:
         """What all ranks do after this step, from the schedule, the guards and the operator's orders."""
         asked = self.ctx.order("checkpoint")
         by = str(asked.get("by") or "somebody") if asked and asked.get("t") != self._saved_for else ""
@@ -230,27 +226,39 @@ class Session:
         save = self.saver.due(step) or bool(by) or fails or holds or stops
         return Orders(save=save, asked_by=by, fails=fails, holds=holds, stops=stops)
 
-    def _hold(self, step: int) -> None:
-        """Hold on all ranks until the run goes on or is to stop; rank 0 looks."""
-        hold = Hold(self.ctx, "train", "steps")
-        hold.done, hold.total = step, self.ctx.spec.train.max_steps
-        while self.group.agree(lambda: hold() and not self.ctx.stop_requested()):
-            time.sleep(HOLD_POLL_S)
-
     def _save(self) -> None:
+        """Save the step that the training is at, unless it is: where there is room for it, or as the last thing that is done."""
+        step = self.trainer.steps_done
+        if step == self.saver.saved_step:
+            return
         # Weights and AdamW's two moments, in float32.
-        if self.trainer.steps_done != self.saver.saved_step:
-            self.ctx.check_disk(more_bytes=3 * 4 * sum(weight.numel() for weight in self.trainer.trainable().values()))
-        self.saver.save(self.trainer, self._extra())
+        room = self.holding.for_room(step, 3 * 4 * sum(weight.numel() for weight in self.trainer.trainable().values()))
+        if room.fits:
+            self.saver.save(self.trainer, self._extra())
+        if room.state != "free":
+            self._end_without_room(step, room)
+        if room.paused:
+            self.holding.while_paused(step)
+
+    def _end_without_room(self, step: int, room: Room) -> None:
+        """Stop where the disk stays at its floor, and say what of the steps is kept."""
+        saved = max(0, self.saver.saved_step)
+        since = f"step {saved}" if saved else "it began"
+        lost = f"the {step - saved} steps since {since} are lost, for no checkpoint fits on the disk"
+        kept = "it is saved, below the disk's floor" if room.fits else lost
+        if room.state == "over" and self.group.leads:
+            raise StageError(f"{room.why} The training ended after step {step}; {kept}.")
+        self._tell_stopped(step, kept)
+        raise Stopped
 
     def _extra(self) -> dict[str, Any]:
-        return {"losses": list(self.losses)}
+        return {"losses": list(self.losses), "guards": self.watch.state()}
 
     def _validate(self, step: int) -> heldout.Heldout:
         found = self._evaluate(self._stop_saved)
         self.ctx.journal.metrics("train", step, split="val", **found.figures())
         self.board.add("val", step, found.figures())
-        self.saver.judge(self.trainer, found, self._extra())
+        self.saver.judge(step, found, self._save)
         return found
 
     def _score_again(self) -> None:
@@ -273,7 +281,7 @@ class Session:
         return {name: value for name, value in self.saver.best.items() if name != "step"}
 
     def _evaluate(self, check_stop: Callable[[], None]) -> heldout.Heldout:
-        """The held-out figures. Each rank scores all samples and finds the same, so that a sharded draft can be scored too."""
+        """The held-out figures: each rank scores its share, and all find the same. Collective."""
         done, total = self.trainer.steps_done, self.ctx.spec.train.max_steps
 
         def between() -> None:
@@ -282,7 +290,16 @@ class Session:
             check_stop()
 
         found: heldout.Heldout = heldout.evaluate(
-            self.trainer.draft, self.heldout, self.collate, self.call, self.device, self.compute, between, self.kind
+            self.trainer.draft,
+            self.heldout,
+            self.collate,
+            self.call,
+            self.device,
+            self.compute,
+            between,
+            self.kind,
+            group=self.group,
+            readers=0 if self.device.type == "cpu" else heldout.READERS,
         )
         return found
 
@@ -290,10 +307,13 @@ class Session:
         """Between two packs of a validation: raise Stopped where it was asked for, with every step so far on disk."""
         if not self.group.agree(self.ctx.stop_requested):
             return
-        step, of = self.trainer.steps_done, self.ctx.spec.train.max_steps
         self._save()
-        self.ctx.journal.event("train-stopped", f"Training stopped after step {step} of {of}; it is saved.")
+        self._tell_stopped(self.trainer.steps_done, "it is saved")
         raise Stopped
+
+    def _tell_stopped(self, step: int, kept: str) -> None:
+        of = self.ctx.spec.train.max_steps
+        self.ctx.journal.event("train-stopped", f"Training stopped after step {step} of {of}; {kept}.")
 
     def _check_stop(self) -> None:
         if self.group.agree(self.ctx.stop_requested):
@@ -347,37 +367,6 @@ class Session:
                 with path.open("rb") as content:
                     made_from[name] = hashlib.file_digest(content, "sha256").hexdigest()
         return hash_of({"spec": stage.spec_part(ctx.spec), "files": made_from})
-
-    def _say_truncated(self, split: str, samples: list[Sample], pack_tokens: int) -> None:
-        """Samples lose what does not fit into a pack. Raises StageError where no answer is left to learn from or to judge by:
-        the training would go on quietly, on nothing."""
-        longer = sum(len(sample.input_ids) > pack_tokens for sample in samples)
-        blind = sum(not any(sample.loss_mask[1:pack_tokens]) for sample in samples)
-        if blind == len(samples):
-            raise StageError(
-                f"All {blind} {split} samples have their answers beyond the first {pack_tokens} tokens (train.pack_tokens); "
-                "start a run with a larger train.pack_tokens, or use shorter prompts."
-            )
-        if longer:
-            named = {"heldout": "held-out"}.get(split, split)
-            lost = f", {blind} of them their whole answer" if blind else ""
-            self.ctx.journal.event(
-                "samples-truncated",
-                f"{longer} of {len(samples)} {named} samples are longer than a pack of {pack_tokens} tokens and lose their "
-                f"end{lost}; raise train.pack_tokens.",
-                level="warn",
-            )
-
-    def _judge(self, val: dict[str, Any], floor: dict[str, Any]) -> None:
-        """Say where the draft has learnt nothing: with so little the cause is elsewhere than in the training."""
-        first = val["acc_pos"][0]
-        if first < self.ctx.spec.evaluate.broken_below or first <= floor["acc_pos"][0]:
-            self.ctx.journal.event(
-                "draft-weak",
-                f"The draft is right at the first position for {first:.1%} of {val['tokens']} held-out tokens "
-                f"({floor['acc_pos'][0]:.1%} untrained); check target.auxiliary_layers and the vocabulary, or train longer.",
-                level="warn",
-            )
 
 
 def _device(spec: RunSpec, group: Group) -> torch.device:

@@ -74,13 +74,37 @@ def test_the_first_steps_of_eight_gpus_are_no_verdict_however_many_tokens_they_h
 
 
 def test_memory_that_creeps_up_is_told() -> None:
-    steps = [seen(n, gpu_used_bytes=(40 + n) << 30, gpu_total_bytes=100 << 30) for n in range(20)]
+    steps = [seen(n, cards=(((40 + n) << 30, 100 << 30),)) for n in range(20)]
     assert tripped(SHORT, steps) == [(15, "memory")]
+
+
+def test_memory_that_creeps_up_on_one_card_of_several_is_told_with_the_cards_name() -> None:
+    guards = TrainingGuards(SHORT, cards=["4", "5"])
+    steps = [seen(n, cards=((90 << 30, 100 << 30), ((40 + n) << 30, 100 << 30))) for n in range(20)]
+    (finding,) = (finding for step in steps for finding in guards.take(step))
+    assert finding.text.startswith("The memory of GPU 5 grew by 11% of the card since step 4, to 55.0 of 100.0 GiB.")
+
+
+@pytest.mark.parametrize(("steps", "judged"), [(40, 100), (200, 100), (240, 120), (50_000, 1000)])
+def test_where_the_spec_leaves_it_open_a_flat_loss_is_judged_by_half_of_the_training(steps: int, judged: int) -> None:
+    guards = TrainingGuards(Guards(), steps)
+    told = [(n, finding.kind) for n in range(1, judged + 2) for finding in guards.take(seen(n, loss=5.0))]
+    assert told == [(judged, "flat-loss")]
+
+
+def test_a_resumed_training_goes_on_watching_where_the_attempt_before_it_ended() -> None:
+    before, after, whole = TrainingGuards(SHORT), TrainingGuards(SHORT), TrainingGuards(SHORT)
+    steps = [seen(n, loss=5.0, first_acc=0.001) for n in range(40)]
+    expected = [(step.step, finding) for step in steps for finding in whole.take(step)]
+    told = [(step.step, finding) for step in steps[:15] for finding in before.take(step)]
+    after.go_on(before.state())
+    told += [(step.step, finding) for step in steps[15:] for finding in after.take(step)]
+    assert told == expected and [finding.kind for _, finding in told] == ["first-position", "flat-loss"]
 
 
 def test_what_a_resumed_training_takes_in_its_first_steps_is_no_creeping() -> None:
     used = [10, 40, 60, 70, 70, *[71] * 10]
-    steps = [seen(5000 + n, gpu_used_bytes=size << 30, gpu_total_bytes=100 << 30) for n, size in enumerate(used)]
+    steps = [seen(5000 + n, cards=((size << 30, 100 << 30),)) for n, size in enumerate(used)]
     assert tripped(SHORT, steps) == []
 
 

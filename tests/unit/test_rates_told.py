@@ -20,13 +20,20 @@ PILOT = resolve("pilot", "smollm2-135m", "cpu")
 
 
 def test_the_console_estimates_what_the_container_estimates(tmp_path: Path) -> None:
-    remember(tmp_path, PILOT, "r1", {"generate_tok_s": 240.0, "train_tok_s": 99.5}, tokens={"generate_tok_s": 9000.0})
+    remember(
+        tmp_path,
+        PILOT,
+        "r1",
+        {"generate_tok_s": 240.0, "train_tok_s": 99.5},
+        tokens={"generate_tok_s": 9000.0},
+        of_steps={"train_tok_s"},
+    )
     probe = Probe.model_validate(json.loads(json.dumps(verbs.handle("probe", {"workspace": str(tmp_path)}))))
     there = estimate(PILOT, known(probe.rates, PILOT))
     said = CliRunner().invoke(cli.app, ["spec", "estimate", "--workspace", str(tmp_path), "--json"])
     told = json.loads(said.stdout)
     assert told["seconds"] == round(there.seconds, 1) != round(estimate(PILOT).seconds, 1)
-    assert {stage["stage"]: stage["basis"] for stage in told["stages"]}["train"] == "run r1 of this workspace"
+    assert {stage["stage"]: stage["basis"] for stage in told["stages"]}["train"].startswith("run r1 of this workspace, by")
     assert known(probe.rates, resolve("pilot", "qwen3-8b", "cpu")) == {}, "another target's are not taken"
 
 

@@ -23,8 +23,10 @@ class Guards(Section):
     gradient_factor: Positive = field(20.0, "how far beyond the median of the last steps", "times")
     gradient_steps: PositiveInt = field(50, "steps that the median is of; armed after as many", "steps")
     flat_loss: Response = field("warn", f"a loss that does not fall any more: {_HOW}")
-    flat_loss_steps: Annotated[int, Field(ge=4)] = field(
-        1000, "steps whose two halves are compared; armed after as many", "steps"
+    flat_loss_steps: Count = field(
+        0,
+        "steps whose two halves are compared, at least 4; armed after as many; 0: half of train.max_steps, 100 to 1,000",
+        "steps",
     )
     flat_loss_share: Share = field(0.002, "fall from the first half to the second under this is flat", "share")
     first_position: Response = field("warn", f"a first position that stays wrong: {_HOW}")
@@ -62,5 +64,7 @@ class Guards(Section):
     quarantined_share: Share = field(0.05, "such samples among those asked for", "share")
     quarantined_at_least: PositiveInt = field(20, "samples before they are judged; at the end all are", "samples")
     disk_wait_s: Annotated[float, Field(ge=0)] = field(
-        21600.0, "how long extract waits for space when the disk is at its floor, before it ends; 0: it ends at once", "s"
+        21600.0,
+        "how long extract, or a training that saves, waits for space at the disk's floor before it ends; 0: it ends at once",
+        "s",
     )

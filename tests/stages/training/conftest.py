@@ -59,7 +59,7 @@ def make_context(tmp_path: Path) -> Callable[..., StageContext]:
             {
                 "size": "toy",
                 "machine": "toy",
-                "disk_floor_bytes": 0,
+                "disk_floor_bytes": overrides.pop("disk_floor_bytes", 0),
                 "target": {
                     "name": "toy",
                     "model": str(tmp_path / "target"),
@@ -146,6 +146,18 @@ def toy_target(tmp_path: Path) -> Path:
     tensors = {"model.embed_tokens.weight": embeddings, "lm_head.weight": embeddings.clone(), "model.norm.weight": norm}
     save_file(tensors, folder / "model.safetensors")
     return folder
+
+
+@pytest.fixture
+def with_tokenizer(toy_target: Path) -> None:
+    """The experimental kinds need a token that stands for "not known yet"; the target's tokenizer says which."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"t{number}": number for number in range(64)}
+    own = Tokenizer(WordLevel(words, unk_token="t0"))
+    PreTrainedTokenizerFast(tokenizer_object=own, mask_token="t63").save_pretrained(toy_target)
 
 
 @pytest.fixture

@@ -51,12 +51,16 @@ class Oracle(torch.nn.Module):
 
 
 @pytest.fixture
-def score(toy_run: Callable[..., StageContext]) -> Callable[[Oracle], Heldout]:
+def score(toy_run: Callable[..., StageContext]) -> Callable[..., Heldout]:
     run_dir: Path = toy_run().run_dir
     samples = read_samples(run_dir / "data" / "samples.jsonl")["heldout"]
-    data = StatesDataset(samples, run_dir / "states", 64, torch.float32)
-    collate = Collate(64, 32, torch.float32, trim=True)
-    return lambda model: evaluate(model, data, collate, {"ttt_steps": 3}, torch.device("cpu"), torch.float32)
+
+    def found(model: Oracle, pack: int = 64, readers: int = 0) -> Heldout:
+        data = StatesDataset(samples, run_dir / "states", pack, torch.float32)
+        collate = Collate(pack, 32, torch.float32, trim=True)
+        return evaluate(model, data, collate, {"ttt_steps": 3}, torch.device("cpu"), torch.float32, readers=readers)
+
+    return found
 
 
 def test_an_oracle_is_accepted_whole(score: Callable[[Oracle], Heldout]) -> None:
@@ -89,3 +93,7 @@ def test_the_model_is_left_in_the_mode_it_was_in(score: Callable[[Oracle], Heldo
     model = Oracle().train()
     score(model)
     assert model.training
+
+
+def test_packs_that_are_read_ahead_give_the_same_figures(score: Callable[..., Heldout]) -> None:
+    assert score(Oracle(wrong_at=1), 16, readers=2) == score(Oracle(wrong_at=1), 16, readers=0)

@@ -129,10 +129,10 @@ def test_each_pack_of_a_validation_is_a_sign_of_life_and_a_stop_in_it_saves_the_
     ctx.stop_requested = lambda: asked
     evaluate = heldout.evaluate
 
-    def stop_in_the_middle(*args: Any) -> Any:
+    def stop_in_the_middle(*args: Any, **how: Any) -> Any:
         nonlocal asked
         asked = bool(losses(rows_of(ctx, "metrics.jsonl"))) if (ctx.run_dir / "metrics.jsonl").exists() else False
-        return evaluate(*args)
+        return evaluate(*args, **how)
 
     monkeypatch.setattr(heldout, "evaluate", stop_in_the_middle)
     with pytest.raises(Stopped):

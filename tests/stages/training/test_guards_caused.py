@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from eagle3.stages import train
-from eagle3.stages.context import StageContext, StageError
+from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.training.session import Session
+from eagle3.training.watching import Watch
 from tests.support.guards import the_guard
 
 pytestmark = pytest.mark.slow
@@ -78,6 +79,17 @@ def test_a_rate_too_small_to_learn_by_leaves_the_loss_flat_and_is_told(
     assert "over the last 8 steps" in event["text"] and event["guard"]["counts"] == {"steps": 8.0}
 
 
+def test_a_loss_that_is_flat_over_a_stop_and_a_resume_is_told_too(
+    toy_run: Callable[..., StageContext], tripped: Callable[..., dict[str, Any]]
+) -> None:
+    flat = {"max_steps": 10, "learning_rate": 1e-9, "guards": {"flat_loss_steps": 8, "flat_loss_share": 0.1}}
+    with pytest.raises(Stopped):
+        train.run(toy_run(stop_after=4, **flat))
+    ctx = toy_run(**flat)
+    assert train.run(ctx)["resumed_from"] == 4
+    assert "over the last 8 steps" in tripped(ctx, "flat-loss")["text"]
+
+
 LEARNS_NOTHING = {"first_position_tokens": 400, "first_position_steps": 10, "first_position_below": 0.2}
 
 
@@ -99,7 +111,7 @@ def test_gpu_memory_that_creeps_up_step_by_step_is_told(
     ctx = toy_run(max_steps=8, guards={"memory_after_steps": 2})
     used = iter(range(40, 100, 5))
     # There is no GPU here: the driver's answer is put in its place.
-    monkeypatch.setattr(Session, "_memory", lambda session: (next(used) << 30, 100 << 30))
+    monkeypatch.setattr(Watch, "_memory", lambda watch: (next(used) << 30, 100 << 30))
     train.run(ctx)
     event = tripped(ctx, "memory")
     assert "grew by 15% of the card since step 2" in event["text"] and event["guard"]["counts"] == {"step": 5.0}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
@@ -16,18 +15,6 @@ from eagle3.stages.context import StageContext, Stopped
 pytestmark = pytest.mark.long
 
 Rows = Callable[[StageContext, str], list[dict]]
-
-
-@pytest.fixture
-def with_tokenizer(toy_target: Path) -> None:
-    """These kinds need a token that stands for "not known yet"; the target's tokenizer says which."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from transformers import PreTrainedTokenizerFast
-
-    words = {f"t{number}": number for number in range(64)}
-    own = Tokenizer(WordLevel(words, unk_token="t0"))
-    PreTrainedTokenizerFast(tokenizer_object=own, mask_token="t63").save_pretrained(toy_target)
 
 
 @pytest.mark.usefixtures("with_tokenizer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import ANY
@@ -12,7 +13,10 @@ from safetensors.torch import load_file
 
 from eagle3.stages import train
 from eagle3.stages.context import StageContext
+from eagle3.training import heldout
+from eagle3.training.watching import Watch
 from tests.stages.training.forked import train_on
+from tests.support.guards import the_guard
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -45,10 +49,54 @@ def test_two_ranks_train_as_one_process_with_the_same_packs(
     outcome = train_on(two, 2)
     assert outcome["state"] == "finished" and outcome["figures"]["steps"] == 6
     assert_same_training(rows_of(two, "metrics.jsonl"), rows_of(alone, "metrics.jsonl"))
+    assert scored(rows_of(two, "metrics.jsonl"))[0] == scored(rows_of(alone, "metrics.jsonl"))[0], "of the untrained draft"
     one, other = draft_of(alone), draft_of(two)
     assert one.keys() == other.keys()
     for name, tensor in one.items():
         torch.testing.assert_close(other[name], tensor, rtol=1e-3, atol=1e-5)
+
+
+def scored(rows: list[dict]) -> dict[int, dict[str, Any]]:
+    """Held-out figures by step."""
+    names = ("acc_pos", "accept_len", "loss", "loss_pos", "tokens", "samples")
+    return {row["step"]: {name: row[name] for name in names} for row in rows if row["split"] == "val"}
+
+
+@pytest.mark.usefixtures("with_tokenizer")
+@pytest.mark.parametrize("kind", ["eagle3", pytest.param("dflash", marks=pytest.mark.long)])
+def test_two_ranks_score_half_of_the_held_out_packs_each_and_find_the_figures_of_one(
+    toy_run: Callable[..., StageContext], rows_of: Rows, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    how = {"kind": kind, "max_steps": 1, "pack_tokens": 32}
+    alone, two = toy_run(run="alone", packs_per_step=2, **how), toy_run(run="two", ranks=2, **how)
+    train.run(alone)
+    score = heldout._score
+
+    def told(model: Any, number: int, *about: Any) -> Any:
+        with (two.run_dir / f"scored-{os.environ['RANK']}").open("a") as file:
+            file.write(f"{number} ")
+        return score(model, number, *about)
+
+    monkeypatch.setattr(heldout, "_score", told)
+    train_on(two, 2)
+    # Before the first step and at the end.
+    assert [(two.run_dir / f"scored-{rank}").read_text() for rank in (0, 1)] == ["0 0 ", "1 1 "]
+    assert scored(rows_of(two, "metrics.jsonl"))[0] == scored(rows_of(alone, "metrics.jsonl"))[0]
+
+
+def test_the_memory_of_a_card_that_another_rank_trains_on_is_watched_too(
+    toy_run: Callable[..., StageContext], rows_of: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = iter(range(40, 200, 5))
+
+    # There is no GPU here: the driver's answer is put in its place.
+    def memory(watch: Watch) -> tuple[int, int]:
+        return (next(used) if os.environ["RANK"] == "1" else 40) << 30, 200 << 30
+
+    monkeypatch.setattr(Watch, "_memory", memory)
+    ctx = toy_run(ranks=2, max_steps=8, pack_tokens=32, guards={"memory_after_steps": 2})
+    train_on(ctx, 2)
+    assert "grew by 12% of the card since step 2" in the_guard(rows_of(ctx, "events.jsonl"), "memory")["text"]
 
 
 # Three steps in each epoch of these.

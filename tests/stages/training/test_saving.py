@@ -51,6 +51,10 @@ def at(step: int) -> Any:
     return training
 
 
+def judged(found: Saver, step: int, scored: Heldout) -> None:
+    found.judge(step, scored, lambda: found.save(at(step), {}))
+
+
 def kept(tmp_path: Path) -> set[str]:
     return {path.name for path in (tmp_path / "train" / "checkpoints").iterdir()}
 
@@ -93,10 +97,10 @@ def test_the_best_stays_beside_the_last_ones_and_only_the_former_best_goes(saver
     (tmp_path / "train" / "checkpoints" / "step-0").mkdir(parents=True)  # somebody else's
     for step, accept_len in ((10, 1.2), (20, 1.5), (30, 1.4), (40, 1.3), (50, 1.1)):
         found.save(at(step), {})
-        found.judge(at(step), score(accept_len), {})
+        judged(found, step, score(accept_len))
     assert kept(tmp_path) == {"step-0", "step-20", "step-40", "step-50"}
     assert found.best["step"] == 20 and found.best["accept_len"] == 1.5
-    found.judge(at(60), score(1.6), {})
+    judged(found, 60, score(1.6))
     assert kept(tmp_path) == {"step-0", "step-50", "step-60"}, "the best is saved even where no checkpoint was due"
     best = found.best_checkpoint()
     assert best is not None and best.load(torch.device("cpu"))[0]["w"].tolist() == [60.0] * 4
@@ -105,32 +109,32 @@ def test_the_best_stays_beside_the_last_ones_and_only_the_former_best_goes(saver
 def test_of_equal_lengths_the_lower_loss_is_better(saver: Callable[..., Saver]) -> None:
     found = saver(keep_best=True)
     for step, loss in ((1, 3.0), (2, 2.0), (3, 2.5)):
-        found.judge(at(step), score(1.5, loss), {})
+        judged(found, step, score(1.5, loss))
     assert found.best["step"] == 2
 
 
 def test_a_later_attempt_knows_the_best_and_does_not_take_a_worse_one(saver: Callable[..., Saver], tmp_path: Path) -> None:
-    saver(keep_best=True).judge(at(10), score(1.5), {})
+    judged(saver(keep_best=True), 10, score(1.5))
     later = saver(keep_best=True)
     for step in (20, 30, 40):
         later.save(at(step), {})
-        later.judge(at(step), score(1.2), {})
+        judged(later, step, score(1.2))
     assert later.best["step"] == 10 and kept(tmp_path) == {"step-10", "step-30", "step-40"}
 
 
 @pytest.mark.parametrize("lost", ["torn", "of another training"])
 def test_a_best_whose_checkpoint_cannot_be_used_is_forgotten(saver: Callable[..., Saver], tmp_path: Path, lost: str) -> None:
-    saver(keep_best=True).judge(at(10), score(1.5), {})
+    judged(saver(keep_best=True), 10, score(1.5))
     if lost == "torn":
         (tmp_path / "train" / "checkpoints" / "step-10" / "state.pt").write_bytes(b"torn")
     found = saver(keep_best=True, signature="xyz" if lost != "torn" else "abc")
     assert found.best == {}
-    found.judge(at(20), score(1.1), {})
+    judged(found, 20, score(1.1))
     assert found.best["step"] == 20
 
 
 def test_without_keep_best_nothing_is_written_of_it(saver: Callable[..., Saver], tmp_path: Path) -> None:
-    saver().judge(at(10), score(1.5), {})
+    judged(saver(), 10, score(1.5))
     assert not (tmp_path / "train").exists()
 
 
