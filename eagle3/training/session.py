@@ -75,6 +75,7 @@ class Session:
             self.collate,
             spec.train.seed,
             workers=0 if on_cpu else LOADERS,
+            pin=not on_cpu,
             packs=spec.packs_per_step,
             rank=self.group.rank,
             ranks=self.group.size,
@@ -124,8 +125,8 @@ class Session:
         resumed_from = None
         if checkpoint is not None:
             order = forked and bool({"train.pack_tokens", "train.seed"} & set(self._lineage.get("changed", [])))
-            self.trainer.restore(checkpoint, other_numbers=forked, other_order=order)
-            self.losses.extend(checkpoint.load(torch.device("cpu"))[1]["losses"])
+            state = self.trainer.restore(checkpoint, other_numbers=forked, other_order=order)
+            self.losses.extend(state["losses"])
             resumed_from = self.saver.saved_step = checkpoint.step
             ctx.journal.event("train-resumed", f"Training goes on from the checkpoint of step {resumed_from} of {total}.")
         if self.group.agree(ctx.stop_requested):
@@ -194,6 +195,7 @@ class Session:
             "accept_len": row.accept_len,
             "lr": row.lr,
             "grad_norm": row.grad_norm,
+            "tokens": row.tokens,
             "tok_s": row.tokens / row.seconds if row.seconds else None,
             "data_wait_s": row.data_wait_s,
         }

@@ -1,0 +1,75 @@
+"""Packs that other processes read, as on a GPU: the same ones in the same order, and an error in its own words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from eagle3.stages import train
+from eagle3.stages.context import StageContext, StageError, Stopped
+from eagle3.training import session
+from eagle3.training.dataset import Collate, StatesDataset, train_loader
+from eagle3.training.samples import read_samples
+from tests.stages.training.left import Rows, losses, weights
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+PACK = 40
+
+
+@pytest.fixture(params=["fork", pytest.param("spawn", marks=pytest.mark.long)])
+def loader(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """The training's own loader, with one process. A fork spares it the seconds in which a new one imports torch."""
+
+    def make(*args: Any, workers: int, **how: Any) -> Any:
+        found = train_loader(*args, workers=1, **how)
+        assert found.multiprocessing_context.get_start_method() == "spawn"
+        found.multiprocessing_context = request.param
+        return found
+
+    return make
+
+
+def test_a_training_that_a_process_reads_for_is_the_same_to_the_last_bit_also_over_a_resume(
+    toy_run: Callable[..., StageContext], rows_of: Rows, monkeypatch: pytest.MonkeyPatch, loader: Callable[..., Any]
+) -> None:
+    itself = toy_run(run="itself")
+    train.run(itself)
+    # On a CPU a training reads by itself.
+    monkeypatch.setattr(session, "train_loader", loader)
+    with pytest.raises(Stopped):
+        train.run(toy_run(run="read", stop_after=4))
+    resumed = toy_run(run="read")
+    assert train.run(resumed)["resumed_from"] == 4
+    assert losses(rows_of(resumed, "metrics.jsonl")) == losses(rows_of(itself, "metrics.jsonl"))
+    assert all(torch.equal(weights(resumed)[name], tensor) for name, tensor in weights(itself).items())
+
+
+def test_a_torn_file_is_told_in_the_same_words_whoever_reads_it(
+    toy_run: Callable[..., StageContext], loader: Callable[..., Any]
+) -> None:
+    ctx = toy_run()
+    for file in (ctx.run_dir / "states").glob("hs_*.safetensors"):
+        file.write_bytes(b"torn")
+    assert refused(ctx, loader) == refused(ctx, train_loader)
+
+
+def refused(ctx: StageContext, loader: Callable[..., Any]) -> tuple[str, str]:
+    """What reading the packs of a training fails with: the sentence for the operator, and what the reading said."""
+    samples = read_samples(ctx.run_dir / "data" / "samples.jsonl")["train"]
+    data = StatesDataset(samples, ctx.run_dir / "states", PACK, torch.float32)
+    with pytest.raises(StageError, match=r"^\S+hs_\d+.safetensors cannot be trained on; delete it and resume") as caught:
+        list(loader(data, Collate(PACK, 32, torch.float32, trim=True), seed=3, workers=0))
+    assert caught.value.detail
+    return str(caught.value), caught.value.detail
+
+
+def test_packs_for_a_gpu_wait_in_memory_that_it_copies_from_by_itself(toy_run: Callable[..., StageContext]) -> None:
+    ctx = toy_run()
+    data = StatesDataset(read_samples(ctx.run_dir / "data" / "samples.jsonl")["train"], ctx.run_dir / "states", PACK, torch.float32)
+    how: dict[str, Any] = {"seed": 3, "workers": 1}
+    collate = Collate(PACK, 32, torch.float32, trim=False)
+    assert train_loader(data, collate, **how, pin=True).pin_memory and not train_loader(data, collate, **how).pin_memory
