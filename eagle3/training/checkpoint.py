@@ -124,8 +124,8 @@ class CheckpointStore:
                 self._drop(path)
 
     def _drop(self, path: Path) -> None:
-        """Delete one of ours. A kill in the middle may take the marker first, so it loses its name before: what is left of it then
-        is swept, and is nobody's else."""
+        """Delete one of ours. A kill in the middle may have taken the marker first, by which it is known as ours; so it loses its
+        name before, and what is left of it is swept."""
         gone = path.with_name(f".partial-{path.name}.gone")
         shutil.rmtree(gone, ignore_errors=True)
         path.rename(gone)

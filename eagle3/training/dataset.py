@@ -135,7 +135,7 @@ def _as_it_is(pack: Any) -> Any:
 class PackLoader(DataLoader[Any]):
     """torch's loader, which raises here what went wrong in its processes, in the words in which it went wrong there."""
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Any]:
         for pack in super().__iter__():
             if isinstance(pack, StageError):
                 raise pack
@@ -164,7 +164,7 @@ def train_loader(
             "train.packs_per_step (or the ranks that it follows from)."
         )
     return PackLoader(
-        OrError(dataset, collate),  # type: ignore[arg-type]
+        OrError(dataset, collate),
         batch_sampler=StepSampler(dataset, seed, packs, rank, ranks),
         collate_fn=_as_it_is,
         num_workers=workers,

@@ -20,6 +20,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PACK = 40
 
 
+def dataset(ctx: StageContext) -> StatesDataset:
+    samples = read_samples(ctx.run_dir / "data" / "samples.jsonl")["train"]
+    return StatesDataset(samples, ctx.run_dir / "states", PACK, torch.float32)
+
+
 @pytest.fixture(params=["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def loader(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """The training's own loader, with one process. A fork spares it the seconds in which a new one imports torch."""
@@ -31,6 +36,23 @@ def loader(request: pytest.FixtureRequest) -> Callable[..., Any]:
         return found
 
     return make
+
+
+def test_a_torn_file_is_told_in_the_same_words_whoever_reads_it(
+    toy_run: Callable[..., StageContext], loader: Callable[..., Any]
+) -> None:
+    ctx = toy_run()
+    for file in (ctx.run_dir / "states").glob("hs_*.safetensors"):
+        file.write_bytes(b"torn")
+    assert refused(ctx, loader) == refused(ctx, train_loader)
+
+
+def refused(ctx: StageContext, loader: Callable[..., Any]) -> tuple[str, str]:
+    """What reading the packs of a training fails with: the sentence for the operator, and what the reading said."""
+    with pytest.raises(StageError, match=r"^\S+hs_\d+.safetensors cannot be trained on; delete it and resume") as caught:
+        list(loader(dataset(ctx), Collate(PACK, 32, torch.float32, trim=True), seed=3, workers=0))
+    assert caught.value.detail
+    return str(caught.value), caught.value.detail
 
 
 def test_a_training_that_a_process_reads_for_is_the_same_to_the_last_bit_also_over_a_resume(
@@ -48,28 +70,8 @@ def test_a_training_that_a_process_reads_for_is_the_same_to_the_last_bit_also_ov
     assert all(torch.equal(weights(resumed)[name], tensor) for name, tensor in weights(itself).items())
 
 
-def test_a_torn_file_is_told_in_the_same_words_whoever_reads_it(
-    toy_run: Callable[..., StageContext], loader: Callable[..., Any]
-) -> None:
-    ctx = toy_run()
-    for file in (ctx.run_dir / "states").glob("hs_*.safetensors"):
-        file.write_bytes(b"torn")
-    assert refused(ctx, loader) == refused(ctx, train_loader)
-
-
-def refused(ctx: StageContext, loader: Callable[..., Any]) -> tuple[str, str]:
-    """What reading the packs of a training fails with: the sentence for the operator, and what the reading said."""
-    samples = read_samples(ctx.run_dir / "data" / "samples.jsonl")["train"]
-    data = StatesDataset(samples, ctx.run_dir / "states", PACK, torch.float32)
-    with pytest.raises(StageError, match=r"^\S+hs_\d+.safetensors cannot be trained on; delete it and resume") as caught:
-        list(loader(data, Collate(PACK, 32, torch.float32, trim=True), seed=3, workers=0))
-    assert caught.value.detail
-    return str(caught.value), caught.value.detail
-
-
 def test_packs_for_a_gpu_wait_in_memory_that_it_copies_from_by_itself(toy_run: Callable[..., StageContext]) -> None:
-    ctx = toy_run()
-    data = StatesDataset(read_samples(ctx.run_dir / "data" / "samples.jsonl")["train"], ctx.run_dir / "states", PACK, torch.float32)
-    how: dict[str, Any] = {"seed": 3, "workers": 1}
+    data = dataset(toy_run())
     collate = Collate(PACK, 32, torch.float32, trim=False)
-    assert train_loader(data, collate, **how, pin=True).pin_memory and not train_loader(data, collate, **how).pin_memory
+    pinned = train_loader(data, collate, seed=3, workers=1, pin=True)
+    assert pinned.pin_memory and not train_loader(data, collate, seed=3, workers=1).pin_memory
