@@ -44,6 +44,7 @@ from eagle3.commands.fork import fork
 from eagle3.commands.importing import import_states
 from eagle3.commands.prefetch import prefetch
 from eagle3.commands.prune import prune
+from eagle3.commands.reproducing import held_against
 from eagle3.commands.shakedown import shakedown
 from eagle3.core.estimate import break_even_lines, estimate
 from eagle3.core.launching import new_run_id
@@ -102,13 +103,19 @@ def run(
     run_id: Annotated[str | None, typer.Option(help="id of the run; asking again under it never starts a second")] = None,
     secret: Secrets = None,
     detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="with a run's --spec: refuse where target, prompts or packages are not that run's")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Start a run, then follow it; hanging up ends only the follower."""
+    if exact and source is None:
+        raise fail("--exact goes with the --spec of a run.", EXIT_USAGE, as_json=as_json)
     spec = spec_commands.read(source, size, target, machine, overrides, workspace, as_json=as_json)
     if source is not None:
         # The run is this workspace's and its own, wherever its numbers come from.
         spec = spec.model_copy(update={"workspace": workspace, "forked_from": ""})
+        spec = held_against(source, spec, workspace, exact=exact, as_json=as_json)
     expected = estimate(spec, rates_of(Path(spec.workspace).expanduser(), spec))
     if expected.problems:
         raise fail(expected.problems[0], EXIT_USAGE, as_json=as_json)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eagle3.core.wording import bytes_label, duration_label
+from eagle3.runner import rundir
 
 Say = Callable[[str], None]
 
@@ -27,6 +28,9 @@ WANTED = (".json", ".safetensors", ".model", ".tiktoken", ".txt", ".jinja", ".py
 
 FLOOR_BYTES = 1 << 30
 """What stays free of the disk that a target is downloaded to."""
+
+SOURCE_FILE = ".eagle3-source"
+"""In a downloaded target: the repository and the commit. Not among the files that a target's fingerprint is of."""
 
 _TELL_EVERY_S = 10.0
 _SET_IT = "set HF_TOKEN (of a run: --secret HF_TOKEN)"
@@ -122,6 +126,12 @@ def download(found: Listing, folder: Path, say: Say) -> None:
         if (have := _size(partial / name)) != size:
             raise HubError(f"{name} of {found.repo} has {have:,} of {size:,} bytes; delete {partial / name}, then try again.")
     shutil.rmtree(partial / ".cache", ignore_errors=True)
+    rundir.write_json(partial / SOURCE_FILE, {"v": 1, "repo": found.repo, "commit": found.commit})
+
+
+def commit_of(folder: Path) -> str:
+    """The commit that a target was downloaded at; empty where nothing says it (another's folder, an older version's)."""
+    return str(rundir.read_object(folder / SOURCE_FILE).get("commit") or "")
 
 
 @contextmanager

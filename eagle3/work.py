@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from eagle3 import __version__, forecast
+from eagle3 import __version__, forecast, made_from
 from eagle3.core import evaluation, published
 from eagle3.core.lineage import UPSTREAM
 from eagle3.core.records import StageRecord
@@ -88,6 +88,7 @@ def work(run_dir: Path) -> int:
         journal.event("attempt", f"Attempt {attempt} works on {spec.size} of {spec.target.name} (spec {spec.hash}).")
         tell_lineage(ctx)
         bring_target(ctx)
+        tell_made_from(ctx)
         if attempt == 1:
             forecast.write(run_dir, spec)
         for stage in STAGES:
@@ -153,6 +154,15 @@ def bring_target(ctx: StageContext) -> None:
         raise StageError(str(error)) from error
 
 
+def tell_made_from(ctx: StageContext) -> None:
+    """Put down what this attempt is made from besides the spec, and say where that is not what the one before was made from."""
+    before, now = made_from.of_run(ctx.run_dir), made_from.here(ctx.spec, ctx.worker_python)
+    if changed := made_from.differences(before, now):
+        text = f"Since the attempt before something has changed. {' '.join(changed)}"
+        ctx.journal.event("made-from", text, level="warn")
+    rundir.write_json(ctx.path("attempts", str(ctx.journal.attempt), made_from.FILE), now)
+
+
 def tell_failure(journal: Journal, stage: str, text: str, detail: str) -> None:
     """Say why the attempt fails, in the events and in the log. A full disk may take neither; the exit code still tells."""
     with contextlib.suppress(OSError):
@@ -173,6 +183,8 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
             ctx.figures[name] = record["figures"]
             ctx.journal.event("stage-skipped", f"{name} is whole from {whence(record)}; it is not repeated.", stage=name)
             return
+        if isinstance(record, dict) and record.get("remade") is False:
+            raise StageError(f"{name} was imported and cannot be made here ({why}); put that back, or import again.")
         ctx.journal.event("stage-again", f"{name} runs again: {why}.", level="warn", stage=name)
         record_path.unlink()
     hold = Hold(ctx, name)
@@ -283,6 +295,7 @@ def finish(ctx: StageContext, started: float) -> None:
         "verdict_text": evaluate["verdict_text"],
         "thresholds": evaluate["thresholds"],
         "forked_from": ctx.spec.forked_from,
+        "made_from": made_from.of_run(ctx.run_dir),
         "estimate": forecast.outcome(ctx.run_dir, records),
         "spec_hash": ctx.spec.hash,
         "eagle3": __version__,

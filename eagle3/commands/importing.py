@@ -73,9 +73,11 @@ def import_states(
         f"; {made[name]} {why}"
         for name, why in (
             ("put_aside", "put aside (states/quarantine.jsonl)"), ("repeated", "repeat another and are left out"),
+            ("repeating", "are runs of repeated tokens and are left out"),
             ("unsupervised", "have nothing to learn from and are left out"),
+            ("evaluated", "ask a prompt of the evaluation, so the draft is not trained on them"),
         )
-        if made[name]
+        if made.get(name)
     )  # fmt: skip
     typer.echo(f"{new_id} holds {made['samples']} samples with their states{left}. `eagle3 resume {new_id}` trains on them.")
 

@@ -160,6 +160,14 @@ def load(source: str, workspace: str, *, as_json: bool) -> RunSpec:
     raise fail(f"'{source}' is no spec: give {WHICH}.", EXIT_USAGE, as_json=as_json)
 
 
+def run_of(source: str, workspace: str) -> Path | None:
+    """The folder of the run that a word of the command line names the spec of; None where it is a preset."""
+    if Path(source).is_file():
+        return Path(source).absolute().parent
+    folder = Path(workspace).expanduser() / "runs" / source
+    return folder if "/" not in source and (folder / "spec.toml").is_file() else None
+
+
 def _from_file(path: Path) -> RunSpec:
     """Raises SpecError, naming the file."""
     try:

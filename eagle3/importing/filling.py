@@ -14,13 +14,16 @@ from typing import Any
 from eagle3 import work
 from eagle3.core import guards
 from eagle3.core.spec import RunSpec
-from eagle3.importing import speculators_folder
+from eagle3.engines.model_dir import check_model_dir, check_shape
+from eagle3.importing import evaluation_prompts, judging, room, speculators_folder
+from eagle3.importing.evaluation_prompts import Asked
 from eagle3.journal import Journal
 from eagle3.rows import Row, read_rows, write_rows
 from eagle3.runner import rundir
 from eagle3.runner.errors import VerbError
 from eagle3.stages import extract, prepare, regenerate
 from eagle3.stages.context import StageContext
+from eagle3.stages.samples import Template
 from eagle3.stages.vocabulary import target_vocabulary
 from eagle3.states.checking import Misfit, MixedUp, StateError
 from eagle3.states.quarantine import Quarantine
@@ -41,15 +44,18 @@ def context(folder: Path, spec: RunSpec) -> StageContext:
     return StageContext(folder, spec, Journal(folder, 0, actor="import"), target, "", "", lambda: False)
 
 
-def record(ctx: StageContext, stage: str, figures: dict[str, Any], source: str, seconds: float = 0.0) -> None:
-    """The record of a stage whose files are there, as the worker would have written it."""
+def record(
+    ctx: StageContext, stage: str, figures: dict[str, Any], source: str, seconds: float = 0.0, *, remade: bool = True
+) -> None:
+    """The record of a stage whose files are there, as the worker would have written it. ``remade``: whether the run itself can
+    make them again; else a resume refuses to (``work.run_stage``)."""
     module = importlib.import_module(f"eagle3.stages.{stage}")
     rundir.write_json(
         ctx.path("stages", f"{stage}.json"),
         {
             "v": 1, "stage": stage, "attempt": 0, "inputs": work.inputs_hash(ctx, stage, module), "spec_hash": ctx.spec.hash,
             "outputs": work.outputs(ctx.run_dir, module.OUTPUTS), "figures": figures, "seconds": round(seconds, 2),
-            "imported_from": source, "t": time.time(),
+            "imported_from": source, "t": time.time(), **({} if remade else {"remade": False}),
         },
     )  # fmt: skip
 
@@ -74,19 +80,33 @@ def from_speculators(ctx: StageContext, folder: Path, states: Path) -> dict[str,
             f"The dataset in {folder} holds token {largest}, and {ctx.spec.target.name} has {vocabulary} tokens.",
             "It was made with another tokenizer: name the target that it was made for.",
         )
-    samples, repeated, blind = speculators_folder.split(rows, ctx.spec.data.heldout_prompts)
-    record(ctx, "prepare", prepare.run(ctx), str(folder))
+    check_shape(check_model_dir(ctx.model_dir), ctx.spec.target, ctx.model_dir)
+    store = extract.open_store(ctx)
+    sizes = ((file, len(rows[index]["input_ids"])) for index, file in files.items())
+    room.check(ctx, store, sizes, converts=ctx.spec.extract.storage not in ("target", ctx.spec.target.dtype))
+    different, repeated = speculators_folder.different(rows)
+    sound = judging.judge(ctx, list(different.values()))
+    prompts, duplicates = prepare.read_prompts(ctx)
+    heldout = evaluation_prompts.choose(ctx, prompts)
+    asked = Asked(heldout, Template(ctx.model_dir, trust_remote_code=ctx.spec.target.trust_remote_code))
+    samples, evaluated = speculators_folder.split(sound, ctx.spec.data.heldout_prompts, asked.by)
+    record(ctx, "prepare", prepare.write(ctx, [], heldout) | {"duplicates": duplicates}, str(folder), remade=False)
     write_rows(ctx.path("data", "samples.jsonl"), samples)
     supervised = sum(sum(sample["loss_mask"]) for sample in samples)
-    record(ctx, "regenerate", {"prompts": len(samples), "answer_tokens": supervised, "skipped": blind}, str(folder))
-    aside = _states(ctx, samples, files, str(states))
-    return {"samples": len(samples) - aside, "put_aside": aside, "repeated": repeated, "unsupervised": blind}
+    left = {"repeating": len(different) - len(sound), "unsupervised": len(sound) - len(samples)}
+    figures = {
+        "prompts": len(samples), "answer_tokens": supervised, "skipped": left["unsupervised"], "dropped": left["repeating"],
+        "evaluated": evaluated,
+    }  # fmt: skip
+    record(ctx, "regenerate", figures, str(folder), remade=False)
+    aside = _states(ctx, store, samples, files, str(states))
+    counts = {"samples": len(samples) - aside, "put_aside": aside, "repeated": repeated}
+    return counts | left | {"evaluated": evaluated}
 
 
-def _states(ctx: StageContext, samples: Sequence[Row], files: dict[int, Path], source: str) -> int:
+def _states(ctx: StageContext, store: StateStore, samples: Sequence[Row], files: dict[int, Path], source: str) -> int:
     """Check and link the states of every sample; how many were put aside."""
     began = time.monotonic()
-    store = extract.open_store(ctx)
     quarantine, done = Quarantine(store.folder), dict[int, StateRow]()
     for number, sample in enumerate(samples, 1):
         file = files.get(sample["index"])
@@ -166,6 +186,8 @@ def from_shares(ctx: StageContext, shares: Sequence[Path]) -> dict[str, Any]:
     for share in shares:
         for row in _manifest(share):
             rows[row.index], owner[row.index] = row, share
+    sizes = ((_states_of(owner[index], index), row.tokens) for index, row in rows.items())
+    room.check(ctx, store, sizes, converts=False)
     aside = {index: row for share in shares for index, row in Quarantine(share / "states").rows.items() if _is_whole(row)}
     samples = read_rows(ctx.path("data", "samples.jsonl"))
     for number, sample in enumerate(samples, 1):
@@ -178,7 +200,7 @@ def from_shares(ctx: StageContext, shares: Sequence[Path]) -> dict[str, Any]:
             )
         else:
             try:
-                done[index] = store.take_over(owner[index] / "states" / f"hs_{index}.safetensors", rows[index], sample)
+                done[index] = store.take_over(_states_of(owner[index], index), rows[index], sample)
             except StateError as error:
                 raise VerbError(
                     "usage", f"The states of sample {index} in {owner[index].name} cannot be used: {error}.",
@@ -188,7 +210,11 @@ def from_shares(ctx: StageContext, shares: Sequence[Path]) -> dict[str, Any]:
     quarantine.write()
     _judge(ctx, quarantine, len(samples))
     _seal(ctx, store, done, quarantine, ", ".join(str(share) for share in shares), time.monotonic() - began)
-    return {"samples": len(done), "put_aside": len(quarantine.rows), "repeated": 0, "unsupervised": 0}
+    return {"samples": len(done), "put_aside": len(quarantine.rows)}
+
+
+def _states_of(share: Path, index: int) -> Path:
+    return share / "states" / f"hs_{index}.safetensors"
 
 
 def _told_sum(share: Path, stage: str, name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,23 +98,40 @@ def _integers(values: Any) -> bool:
     return isinstance(values, list) and all(isinstance(value, int) for value in values)
 
 
-def split(rows: list[Row], heldout: int) -> tuple[list[Row], int, int]:
-    """The rows as samples of a run, ``heldout`` of them kept out of the training by the hash of their tokens; how many repeat the
-    tokens of another, and how many have nothing to learn from: both are left out.
-
-    Raises VerbError (usage) where too few are left.
-    """
+def different(rows: list[Row]) -> tuple[dict[str, Row], int]:
+    """The rows by the hash of their tokens, and how many repeat the tokens of an earlier one: those are left out."""
     first: dict[str, Row] = {}
     for row in rows:
-        first.setdefault(hashlib.sha256(encode({"ids": row["input_ids"]})).hexdigest()[:16], row)
-    taught = {key: row for key, row in first.items() if any(row["loss_mask"][1:])}
+        first.setdefault(_hash(row), row)
+    return first, len(rows) - len(first)
+
+
+def _hash(row: Row) -> str:
+    return hashlib.sha256(encode({"ids": row["input_ids"]})).hexdigest()[:16]
+
+
+def split(rows: list[Row], heldout: int, evaluated: Callable[[Row], bool]) -> tuple[list[Row], int]:
+    """The rows that there is something to learn from, as samples of a run, and how many of them are ``evaluated``.
+
+    Those that are evaluated are kept out of the training, however many they are; where they are fewer than ``heldout``, others
+    are too, by the hash of their tokens. Raises VerbError (usage) where none is left to train on.
+    """
+    taught = {_hash(row): row for row in rows if any(row["loss_mask"][1:])}
     if len(taught) <= heldout:
         raise VerbError(
             "usage",
             f"{len(taught)} samples can be trained on, and data.heldout_prompts keeps {heldout} of them out of the training.",
             "Lower data.heldout_prompts (and evaluate.prompts), or import more.",
         )
-    held = set(sorted(taught)[:heldout])
+    asked = {key for key, row in taught.items() if evaluated(row)}
+    if len(asked) == len(taught):
+        raise VerbError(
+            "usage",
+            f"All {len(taught)} samples begin with a prompt that the draft is to be evaluated on, so none is left to train on.",
+            "Lower data.heldout_prompts (and evaluate.prompts), or set data.prompts to a file of other prompts.",
+        )
+    others = [key for key in sorted(taught) if key not in asked]
+    held = asked | set(others[: max(0, heldout - len(asked))])
     samples = [
         {
             "index": row["index"], "id": row["id"], "kind": "imported", "hash": key,
@@ -123,4 +140,4 @@ def split(rows: list[Row], heldout: int) -> tuple[list[Row], int, int]:
         }
         for key, row in taught.items()
     ]  # fmt: skip
-    return sorted(samples, key=lambda sample: sample["index"]), len(rows) - len(first), len(first) - len(taught)
+    return sorted(samples, key=lambda sample: sample["index"]), len(asked)

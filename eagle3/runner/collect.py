@@ -30,7 +30,7 @@ ATTEMPTS = 10
 MOST_ENTRIES = 50_000
 
 RECORDS = ("launch.json", "report.json", "progress.json", "stop.json", "result.json")
-ATTEMPT_RECORDS = ("starting.json", "started.json", "heartbeat.json", "exit.json", "launch.json")
+ATTEMPT_RECORDS = ("starting.json", "started.json", "made_from.json", "heartbeat.json", "exit.json", "launch.json")
 ROWS = ("events.jsonl", "metrics.jsonl")
 WORDS_OF_ANSWERS = {"divergences", "messages", "prompt", "answer", "content", "completion"}
 """Keys of a record under which words of prompts or answers may stand."""

@@ -41,25 +41,38 @@ def run(ctx: StageContext) -> dict[str, Any]:
     if short := no_room(ctx.spec, ctx.run_dir):
         raise StageError(f"{short.removesuffix('.')}; then resume the run, or fork it with other numbers.")
     check_shape(check_model_dir(ctx.model_dir), ctx.spec.target, ctx.model_dir)
+    unique, duplicates = read_prompts(ctx)
+    train, heldout = split(unique, data.train_prompts, data.heldout_prompts, data.seed, data.heldout_kinds)
+    figures = write(ctx, train, heldout)
+    ctx.journal.progress("prepare", len(train) + len(heldout), len(train) + len(heldout), "prompts")
+    return figures | {"duplicates": duplicates}
+
+
+def read_prompts(ctx: StageContext) -> tuple[list[Prompt], int]:
+    """The different prompts that the spec names, and how many were left out for repeating an earlier one. Raises StageError."""
+    data = ctx.spec.data
     prompts = read_builtin() if data.prompts == "builtin" else read_file(user_file(data.prompts))
     unique = without_duplicates(prompts)
     duplicates = len(prompts) - len(unique)
     if duplicates:
         ctx.journal.event("data", f"{duplicates} of {len(prompts)} prompts repeat an earlier one and are left out.", level="warn")
-    train, heldout = split(unique, data.train_prompts, data.heldout_prompts, data.seed, data.heldout_kinds)
+    return unique, duplicates
+
+
+def write(ctx: StageContext, train: Sequence[Prompt], heldout: Sequence[Prompt]) -> dict[str, Any]:
+    """Write ``data/prompts.jsonl``. Figures: train, heldout, kinds."""
     rows = [prompt.row("heldout") for prompt in heldout] + [prompt.row("train") for prompt in train]
     write_rows(ctx.path(OUTPUTS[0]), sorted(rows, key=lambda row: (row["split"], row["hash"])))
-    ctx.journal.progress("prepare", len(rows), len(rows), "prompts")
     kinds = Counter(prompt.kind for prompt in (*train, *heldout))
-    return {"train": len(train), "heldout": len(heldout), "kinds": dict(sorted(kinds.items())), "duplicates": duplicates}
+    return {"train": len(train), "heldout": len(heldout), "kinds": dict(sorted(kinds.items()))}
 
 
 def without_duplicates(prompts: Sequence[Prompt]) -> list[Prompt]:
     """The prompts whose hash no earlier one has."""
-    first: dict[str, Prompt] = {}
+    earliest: dict[str, Prompt] = {}
     for prompt in prompts:
-        first.setdefault(prompt.hash, prompt)
-    return list(first.values())
+        earliest.setdefault(prompt.hash, prompt)
+    return list(earliest.values())
 
 
 def split(
@@ -79,20 +92,31 @@ def split(
         order = _round_robin(prompts, seed)
         held = list(itertools.islice(order, heldout))
         return list(itertools.islice(order, train)), held
-    apart = [prompt for prompt in prompts if prompt.kind in heldout_kinds]
+    apart = of_kinds(prompts, heldout_kinds)
     others = [prompt for prompt in prompts if prompt.kind not in heldout_kinds]
-    if unknown := sorted(set(heldout_kinds) - {prompt.kind for prompt in apart}):
-        raise StageError(
-            f"data.heldout_kinds names '{unknown[0]}', and no prompt is of that kind; "
-            f"there are: {', '.join(sorted({prompt.kind for prompt in prompts}))}."
-        )
     for what, found, asked in (("heldout", apart, heldout), ("train", others, train)):
         if len(found) < asked:
             raise StageError(
                 f"data.heldout_kinds leaves {len(found)} different prompts for data.{what}_prompts, which is {asked}; "
                 f"lower it, choose other kinds, or give a larger data.prompts file."
             )
-    return list(itertools.islice(_round_robin(others, seed), train)), list(itertools.islice(_round_robin(apart, seed), heldout))
+    return list(itertools.islice(_round_robin(others, seed), train)), first(apart, heldout, seed)
+
+
+def of_kinds(prompts: Sequence[Prompt], kinds: Sequence[str]) -> list[Prompt]:
+    """The prompts of these kinds; all where none is named. Raises StageError for a kind that no prompt is of."""
+    found = [prompt for prompt in prompts if not kinds or prompt.kind in kinds]
+    if unknown := sorted(set(kinds) - {prompt.kind for prompt in found}):
+        raise StageError(
+            f"data.heldout_kinds names '{unknown[0]}', and no prompt is of that kind; "
+            f"there are: {', '.join(sorted({prompt.kind for prompt in prompts}))}."
+        )
+    return found
+
+
+def first(prompts: Sequence[Prompt], count: int, seed: int) -> list[Prompt]:
+    """At most ``count`` of them, those that a run with this seed holds out first."""
+    return list(itertools.islice(_round_robin(prompts, seed), count))
 
 
 def _round_robin(prompts: Sequence[Prompt], seed: int) -> Iterator[Prompt]:

@@ -44,8 +44,12 @@ class Prompt:
 
 def prompt_hash(text: str) -> str:
     """16 hex digits that do not change with case, width forms or blanks, so that near-identical prompts meet."""
-    normal = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    return hashlib.sha256(normal.encode()).hexdigest()[:16]
+    return hashlib.sha256(normalised(text).encode()).hexdigest()[:16]
+
+
+def normalised(text: str) -> str:
+    """The text without case, width forms and repeated blanks."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def read_builtin() -> list[Prompt]:

@@ -109,9 +109,9 @@ class Template:
             raise StageError(f"The tokenizer in {model_dir} has no chat template; use a chat model, or add chat_template.jinja.")
         self._model_dir = model_dir
 
-    def render(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of a conversation with the invitation to the assistant, as a chat server tokenises it."""
-        text = self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+    def render(self, messages: Sequence[Message], *, invite: bool = True) -> list[int]:
+        """Token ids of a conversation with the invitation to the assistant (or without), as a chat server tokenises it."""
+        text = self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=invite)
         return [int(token) for token in self._tokenizer(text, add_special_tokens=False)["input_ids"]]
 
     def decode(self, token_ids: Sequence[int]) -> str:

@@ -124,6 +124,9 @@ async def test_a_run_over_ssh_killed_in_every_stage_ends_with_a_measured_draft(
     check_data(run_dir, spec.data.train_prompts, spec.data.heldout_prompts)
     check_result(json.loads(result.model_dump_json()), spec)
     check_export(run_dir)
+    made_from = json.loads((run_dir / "result.json").read_text())["made_from"]
+    assert made_from == json.loads((run_dir / "attempts" / str(len(STAGES) + 1) / "made_from.json").read_text())
+    assert made_from["target"]["fingerprint"] and made_from["versions"]["torch"]
     await until(lambda: not marked_processes(run_id), "every process of the run is gone")
     assert not list((run_dir / "servers").glob("*.json"))
     assert run_dir.stat().st_mode & 0o777 == 0o700

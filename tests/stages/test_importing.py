@@ -53,9 +53,9 @@ def dataset(folder: Path, **columns: list[Any]) -> Path:
     return folder
 
 
-def speculators(folder: Path, answer: Any = lambda before, ids: None) -> Path:
+def speculators(folder: Path, answer: Any = lambda before, ids: None, **columns: list[Any]) -> Path:
     """A folder as speculators' own commands leave it: its code asks the server and writes the files."""
-    dataset(folder)
+    dataset(folder, **columns)
     with FakeVllm(Extractor(folder / "raw", answer)) as server:
         asyncio.run(
             _generate_and_save_hidden_states(
@@ -81,10 +81,10 @@ def context(run_dir: Path) -> StageContext:
     return StageContext(run_dir, spec, Journal(run_dir, 1), TARGET, "", "", lambda: False)
 
 
-def refused(workspace: Path, *arguments: str) -> str:
+def refused(workspace: Path, *arguments: str, code: int = 2) -> str:
     """The sentence; and nothing is left behind."""
     found = imported(workspace, *arguments, "--id", "new")
-    assert found.exit_code == 2, found.output
+    assert found.exit_code == code, found.output
     assert not (workspace / "runs" / "new").exists() and not list(workspace.glob("runs/.new-*"))
     return found.output
 

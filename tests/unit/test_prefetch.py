@@ -17,6 +17,7 @@ from safetensors.numpy import save
 from typer.testing import CliRunner
 
 from eagle3 import cli, hub
+from eagle3.engines.model_dir import fingerprint
 from tests.runner.support import wait_for
 from tests.support.hub import COMMIT, Hub, serving
 
@@ -26,6 +27,7 @@ REPO = "acme/tiny"
 
 FIRST, SECOND = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
 WANTED = {"config.json", "tokenizer.json", "model.safetensors.index.json", FIRST, SECOND}
+LEFT = WANTED | {hub.SOURCE_FILE}
 
 
 def model() -> dict[str, bytes]:
@@ -71,9 +73,17 @@ def test_the_target_is_downloaded_whole_and_only_what_a_model_is_loaded_from(acm
     assert done.exit_code == 0, done.output
     assert "acme/tiny: 5 files, 2.0 MiB; 2.0 MiB to download." in done.stdout
     assert done.stdout.splitlines()[-1] == f"smollm2-135m is at {place(tmp_path)}, whole."
-    assert {path.name for path in place(tmp_path).iterdir()} == WANTED
+    assert {path.name for path in place(tmp_path).iterdir()} == LEFT
     assert (place(tmp_path) / SECOND).read_bytes() == acme.files[SECOND]
     assert not hub.partial_folder(place(tmp_path)).exists()
+
+
+def test_a_downloaded_target_tells_its_commit_and_is_the_same_target_without_it(acme: Hub, tmp_path: Path) -> None:
+    prefetch()
+    assert hub.commit_of(place(tmp_path)) == COMMIT
+    before = fingerprint(place(tmp_path))
+    (place(tmp_path) / hub.SOURCE_FILE).unlink()
+    assert (hub.commit_of(place(tmp_path)), fingerprint(place(tmp_path))) == ("", before)
 
 
 def test_a_target_that_is_there_asks_the_hub_nothing(acme: Hub, tmp_path: Path) -> None:
@@ -120,7 +130,7 @@ def test_a_download_that_was_killed_keeps_the_files_that_were_whole(acme: Hub, t
     assert done.exit_code == 0, done.output
     assert "1.0 MiB of it are there already" in done.stdout
     assert SECOND in acme.sent and FIRST not in acme.sent
-    assert {path.name for path in place(tmp_path).iterdir()} == WANTED
+    assert {path.name for path in place(tmp_path).iterdir()} == LEFT
 
 
 @pytest.mark.parametrize(
