@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -26,16 +26,28 @@ def dataset(ctx: StageContext) -> StatesDataset:
 
 
 @pytest.fixture(params=["fork", pytest.param("spawn", marks=pytest.mark.long)])
-def loader(request: pytest.FixtureRequest) -> Callable[..., Any]:
+def loader(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """The training's own loader, with one process. A fork spares it the seconds in which a new one imports torch."""
 
+    made: list[Any] = []
+
+    def end() -> None:
+        # A process that is forked later must not inherit a loader whose processes are not its children.
+        for one in made:
+            if one._iterator is not None:
+                one._iterator._shutdown_workers()
+        made.clear()
+
     def make(*args: Any, workers: int, **how: Any) -> Any:
+        end()
         found = train_loader(*args, workers=1, **how)
         assert found.multiprocessing_context.get_start_method() == "spawn"
         found.multiprocessing_context = request.param
+        made.append(found)
         return found
 
-    return make
+    yield make
+    end()
 
 
 def test_a_torn_file_is_told_in_the_same_words_whoever_reads_it(
