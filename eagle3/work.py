@@ -322,13 +322,19 @@ def published_beside(ctx: StageContext) -> dict[str, Any]:
     if not theirs:
         return {}
     lengths: dict[int, tuple[int, float]] = {}
+    trained: dict[int, tuple[int, int]] = {}
     for row in read_rows_past_torn(ctx.run_dir / "metrics.jsonl"):
         scored = (row.get("stage"), row.get("split")) == ("train", "val") and row.get("accept_len")
         # Of a step that was repeated, the highest attempt counts, and of its rows the last.
         if scored and row["attempt"] >= lengths.get(row["step"], (0, 0.0))[0]:
             lengths[row["step"]] = (row["attempt"], row["accept_len"])
-    tokens = ctx.spec.train.pack_tokens * ctx.spec.packs_per_step
-    curve = [(step * tokens, lengths[step][1]) for step in sorted(lengths)]
+        stepped = (row.get("stage"), row.get("split")) == ("train", "train") and row.get("tokens")
+        if stepped and row["attempt"] >= trained.get(row["step"], (0, 0))[0]:
+            trained[row["step"]] = (row["attempt"], row["tokens"])
+    scored = sorted(lengths)
+    capacity = ctx.spec.train.pack_tokens * ctx.spec.packs_per_step
+    seen = published.tokens_seen(scored, {step: tokens for step, (_, tokens) in trained.items()}, capacity)
+    curve = [(tokens, lengths[step][1]) for step, tokens in zip(scored, seen, strict=True)]
     extracted = ctx.figures["extract"]
     return published.beside(theirs, ctx.figures["evaluate"]["served"], curve, extracted["tokens"] / max(1, extracted["samples"]))
 

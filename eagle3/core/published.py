@@ -49,6 +49,18 @@ def beside(theirs: Sequence[Published], served: Mapping[str, Any], curve: Curve,
     }
 
 
+def tokens_seen(scored: Sequence[int], tokens_of: Mapping[int, int], capacity: int) -> list[int]:
+    """The tokens that a training had seen after each step of ``scored`` (ascending), without padding. ``tokens_of``: step → its
+    tokens. A step without any (of the parent of a fork) is taken for an average one; where none has, of a run before they were
+    written, for a full one of ``capacity``."""
+    average = sum(tokens_of.values()) / len(tokens_of) if tokens_of else capacity
+    found = []
+    for last in scored:
+        known = [tokens for step, tokens in tokens_of.items() if step <= last]
+        found.append(round(sum(known) + average * (last - len(known))))
+    return found
+
+
 def sentences(found: Mapping[str, Any]) -> list[str]:
     """What ``beside`` found, a sentence for each published draft."""
     served = found.get("ours", {}).get("accept_len")

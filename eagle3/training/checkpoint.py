@@ -63,7 +63,7 @@ class CheckpointStore:
         ``weights`` are stored as they are; ``state`` may hold tensors, numbers, strings, lists and dicts.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._sweep()
+        self.sweep()
         partial = self.folder / f".partial-step-{step}"
         partial.mkdir()
         try:
@@ -121,17 +121,25 @@ class CheckpointStore:
 
         for step, path in sorted(self._ours(), key=worth, reverse=True)[self.keep_last :]:
             if step not in self.kept:
-                shutil.rmtree(path)
+                self._drop(path)
 
-    def _sweep(self) -> None:
-        """Drop what a killed attempt left half written."""
+    def _drop(self, path: Path) -> None:
+        """Delete one of ours. A kill in the middle may have taken the marker first, by which it is known as ours; so it loses its
+        name before, and what is left of it is swept."""
+        gone = path.with_name(f".partial-{path.name}.gone")
+        shutil.rmtree(gone, ignore_errors=True)
+        path.rename(gone)
+        shutil.rmtree(gone)
+
+    def sweep(self) -> None:
+        """Drop what a killed attempt left half written or half deleted."""
         for path in self.folder.glob(".partial-step-*"):
             shutil.rmtree(path)
 
     def _clear_the_way(self, path: Path) -> None:
         """Make room for a step saved before: ours is replaced, anything else is put aside."""
         if path in [own for _, own in self._ours()]:
-            shutil.rmtree(path)
+            self._drop(path)
         else:
             path.rename(path.with_name(f"{path.name}.aside-{time.time_ns()}"))
 

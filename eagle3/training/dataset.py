@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +110,51 @@ class StepSampler:
         return self._cached_generated_batches[1]
 
 
+class OrError:
+    """Reads and packs samples in a loader's process; where it cannot, the error is given in the pack's place. Raised there, torch
+    would make another one of it, whose text is a traceback."""
+
+    def __init__(self, dataset: StatesDataset, collate: Collate) -> None:
+        self._dataset, self._collate = dataset, collate
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitems__(self, pack: Sequence[int]) -> dict[str, Any] | StageError:
+        try:
+            return self._collate([self._dataset[int(index)] for index in pack])
+        except StageError as error:
+            return error
+
+
+def _as_it_is(pack: Any) -> Any:
+    """The pack, packed already (a function by name: a loader's process must find it)."""
+    return pack
+
+
+class PackLoader(DataLoader[Any]):
+    """torch's loader, which raises here what went wrong in its processes, in the words in which it went wrong there."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for pack in super().__iter__():
+            if isinstance(pack, StageError):
+                raise pack
+            yield pack
+
+
 def train_loader(
-    dataset: StatesDataset, collate: Collate, seed: int, workers: int, *, packs: int = 1, rank: int = 0, ranks: int = 1
+    dataset: StatesDataset,
+    collate: Collate,
+    seed: int,
+    workers: int,
+    *,
+    packs: int = 1,
+    rank: int = 0,
+    ranks: int = 1,
+    pin: bool = False,
 ) -> DataLoader[Any]:
     """Batches in an order that follows from (seed, epoch) alone, so that a resume can take it up anywhere; see `StepSampler`.
+    ``pin``: in memory that a GPU copies from by itself, while it computes; other memory is copied twice, and waited for.
 
     Raises StageError where the samples do not fill the packs of one step.
     """
@@ -122,11 +163,12 @@ def train_loader(
             f"{len(dataset)} training samples do not fill the {packs} packs of a step; use more prompts, or lower "
             "train.packs_per_step (or the ranks that it follows from)."
         )
-    return DataLoader(
-        dataset,
+    return PackLoader(
+        OrError(dataset, collate),
         batch_sampler=StepSampler(dataset, seed, packs, rank, ranks),
-        collate_fn=collate,
+        collate_fn=_as_it_is,
         num_workers=workers,
+        pin_memory=pin,
         prefetch_factor=PACKS_AHEAD if workers else None,
         persistent_workers=workers > 0,
         multiprocessing_context="spawn" if workers else None,

@@ -34,6 +34,8 @@ class Saver:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = CheckpointStore(folder / "checkpoints", signature, settings.keep_last)
+        if group.leads:  # at once: a training with nothing left to do saves no more
+            self.store.sweep()
         self.saved_step = -1
         self._best_file = folder / "best.json"
         self._set, self._group, self._journal, self._clock = settings, group, journal, clock

@@ -75,6 +75,7 @@ class Session:
             self.collate,
             spec.train.seed,
             workers=0 if on_cpu else LOADERS,
+            pin=not on_cpu,
             packs=spec.packs_per_step,
             rank=self.group.rank,
             ranks=self.group.size,
@@ -126,8 +127,7 @@ class Session:
         resumed_from = None
         if checkpoint is not None:
             order = forked and bool({"train.pack_tokens", "train.seed"} & set(self._lineage.get("changed", [])))
-            self.trainer.restore(checkpoint, other_numbers=forked, other_order=order)
-            state = checkpoint.load(torch.device("cpu"))[1]
+            state = self.trainer.restore(checkpoint, other_numbers=forked, other_order=order)
             self.losses.extend(state["losses"])
             if not forked:
                 self.watch.go_on(state.get("guards", {}))
@@ -203,6 +203,7 @@ class Session:
             "accept_len": row.accept_len,
             "lr": row.lr,
             "grad_norm": row.grad_norm,
+            "tokens": row.tokens,
             "tok_s": row.tokens / row.seconds if row.seconds else None,
             "data_wait_s": row.data_wait_s,
         }

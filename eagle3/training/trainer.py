@@ -12,14 +12,12 @@ with a pack each do what one rank does with two, up to the order in which floati
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from speculators.model import SpeculatorModel
 from speculators.train.trainer import Trainer, TrainerConfig
@@ -32,6 +30,7 @@ from eagle3.training import kinds, sharding
 from eagle3.training.checkpoint import Checkpoint
 from eagle3.training.group import Group
 from eagle3.training.quiet import listening
+from eagle3.training.randomness import random_state, set_random_state
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class DraftTrainer(Trainer):
 
     def state(self) -> dict[str, Any]:
         """All that an exact resume needs beside the weights, in the precision it is kept in. Collective."""
-        randoms = self._group.gather_objects(self._random_state())
+        randoms = self._group.gather_objects(random_state(self._device))
         return {
             "epoch": self.current_epoch,
             "local_step": self._local_step,
@@ -138,8 +137,9 @@ class DraftTrainer(Trainer):
             "rng_of_ranks": randoms,
         }
 
-    def restore(self, checkpoint: Checkpoint, *, other_numbers: bool = False, other_order: bool = False) -> None:
-        """Go on from ``checkpoint`` as if the training had never been interrupted; it may have had another number of ranks.
+    def restore(self, checkpoint: Checkpoint, *, other_numbers: bool = False, other_order: bool = False) -> dict[str, Any]:
+        """Go on from ``checkpoint`` as if the training had never been interrupted; it may have had another number of ranks. Gives
+        the checkpoint's state, with all that it was saved with: at full size it is gigabytes, which nobody should read twice.
 
         With ``other_numbers`` (a fork) the learning rate and its schedule are this configuration's, at the checkpoint's step;
         with ``other_order`` the samples come in another order or other packs, so the next epoch begins. Raises StageError
@@ -177,23 +177,9 @@ class DraftTrainer(Trainer):
         if other_order or state.get("packs", 1) != self.packs:
             self.current_epoch += 1
             self._local_step = 0
-        self._set_random_state(randoms[self._group.rank if len(randoms) == self._group.size else 0])
-
-    def _random_state(self) -> dict[str, Any]:
-        numpy_state = np.random.get_state(legacy=False)
-        return {
-            "python": random.getstate(),
-            "numpy": numpy_state | {"state": {k: np.asarray(v).tolist() for k, v in numpy_state["state"].items()}},
-            "torch": torch.get_rng_state(),
-            "cuda": torch.cuda.get_rng_state_all() if self._device.type == "cuda" else [],
-        }
-
-    def _set_random_state(self, rng: dict[str, Any]) -> None:
-        random.setstate(rng["python"])
-        np.random.set_state(rng["numpy"])
-        torch.set_rng_state(rng["torch"])
-        if rng["cuda"] and self._device.type == "cuda":
-            torch.cuda.set_rng_state_all(rng["cuda"])
+        of_rank = self._group.rank if len(randoms) == self._group.size else 0
+        set_random_state(randoms[of_rank], self._device, of_rank)
+        return dict(state)
 
     @property
     def _last_pack(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from eagle3 import work
 from eagle3.core import presets
-from eagle3.core.published import Published, beside, drafts_for, sentences
+from eagle3.core.published import Published, beside, drafts_for, sentences, tokens_seen
 from eagle3.journal import Journal
 from eagle3.stages.context import StageContext
 from tests.unit.test_work import context
@@ -93,6 +93,20 @@ def test_at_its_end_a_run_has_the_published_curve_beside_its_own_heldout_one_of_
 
 def test_a_run_whose_target_nobody_has_published_a_draft_for_has_nothing_beside_it(tmp_path: Path) -> None:
     assert work.published_beside(evaluated(tmp_path / "r", "smollm2-135m", [(1, 10, 1.5)])) == {}
+
+
+def test_the_tokens_that_a_training_has_seen_are_those_of_its_samples_and_not_the_padding_of_its_packs(tmp_path: Path) -> None:
+    ctx = evaluated(tmp_path / "runs" / "r", "qwen3-8b", [(1, 2, 1.5), (1, 4, 2.0)])
+    first, second = Journal(ctx.run_dir, 1), Journal(ctx.run_dir, 2)
+    for step, tokens in ((1, 1000), (2, 1100), (3, 5)):
+        first.metrics("train", step, split="train", tokens=tokens)
+    for step, tokens in ((3, 1200), (4, 1300)):  # a resume repeats a step
+        second.metrics("train", step, split="train", tokens=tokens)
+    assert work.published_beside(ctx)["ours_simulated"] == [[2100, 1.5], [4600, 2.0]]
+
+
+def test_steps_of_a_forks_parent_count_as_average_ones() -> None:
+    assert tokens_seen([2, 4], {3: 900, 4: 1100}, capacity=2048) == [2000, 4000]
 
 
 def test_a_run_that_was_never_scored_stands_there_with_no_curve(tmp_path: Path) -> None:

@@ -20,6 +20,13 @@ LIMIT_S = 100
 def train_on(ctx: StageContext, ranks: int, *, stop_when_held: bool = False) -> dict[str, Any]:
     """Train as ``ranks`` ranks; rank 0's outcome. Fails where a rank does, with its own words. ``stop_when_held``: once rank 0
     says that the training is paused, it is told to stop, as the worker would tell it."""
+    codes, said = ended_on(ctx, ranks, stop_when_held=stop_when_held)
+    assert codes == [0] * ranks, (codes, said)
+    return rundir.read_object(ctx.run_dir / "ranks" / "outcome.json")
+
+
+def ended_on(ctx: StageContext, ranks: int, *, stop_when_held: bool = False) -> tuple[list[int | None], dict[int, str]]:
+    """As ``train_on``, for ranks that may fail: their exit codes, and what those that failed have said."""
     (ctx.run_dir / "spec.toml").write_text(ctx.spec.to_toml())
     folder = ctx.run_dir / "ranks"
     folder.mkdir(exist_ok=True)
@@ -42,9 +49,7 @@ def train_on(ctx: StageContext, ranks: int, *, stop_when_held: bool = False) -> 
     codes = [process.exitcode for process in processes]
     for process in processes:
         process.kill()
-    said = {path.name: rundir.read_object(path) for path in folder.glob("*.failed.json")}
-    assert codes == [0] * ranks, (codes, said)
-    return rundir.read_object(folder / "outcome.json")
+    return codes, {int(path.name.split(".")[0]): rundir.read_object(path)["text"] for path in folder.glob("*.failed.json")}
 
 
 def _stop_when_held(ctx: StageContext) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,3 +132,29 @@ def test_a_save_without_room_gives_back_what_it_took(store: CheckpointStore, mon
         with pytest.raises(RuntimeError):
             save(store, 8)
     assert names(store) == {"step-4"}
+
+
+def kill_at_the_first_file_deleted(store: CheckpointStore) -> None:
+    """Save a third checkpoint, and die as by kill -9 once the first file of the oldest one is deleted: its marker."""
+    delete = shutil.rmtree
+
+    def die_halfway(path: Path, **how: bool) -> None:
+        if Path(path).exists():
+            (Path(path) / MARKER).unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        delete(path, **how)
+
+    shutil.rmtree = die_halfway  # type: ignore[assignment]
+    save(store, 12)
+
+
+def test_what_a_kill_leaves_of_a_checkpoint_that_was_being_deleted_is_removed_by_the_next_save(store: CheckpointStore) -> None:
+    save(store, 4)
+    save(store, 8)
+    process = multiprocessing.get_context("fork").Process(target=kill_at_the_first_file_deleted, args=(store,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert len(names(store)) == 3, "two whole ones and what is left of the third"
+    save(store, 16)
+    assert names(store) == {"step-12", "step-16"}

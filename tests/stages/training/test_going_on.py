@@ -17,6 +17,7 @@ import torch
 from eagle3.journal import Journal
 from eagle3.stages import train
 from eagle3.stages.context import StageContext, Stopped
+from eagle3.training.checkpoint import Checkpoint
 from tests.stages.training.left import Rows, checkpoints, losses, weights
 
 pytestmark = pytest.mark.slow
@@ -100,6 +101,19 @@ def test_a_training_that_was_only_not_finished_is_not_repeated(toy_run: Callable
     again = train.run(ctx)
     assert again["resumed_from"] == 4 and again["val"] == first["val"] and again["loss"] == first["loss"]
     assert [row["split"] for row in rows_of(ctx, "metrics.jsonl")[count:]] == ["val"]
+
+
+def test_a_resume_reads_its_checkpoint_once(toy_run: Callable[..., StageContext], monkeypatch: pytest.MonkeyPatch) -> None:
+    train.run(toy_run(max_steps=2))
+    load, read = Checkpoint.load, []
+
+    def count(checkpoint: Checkpoint, device: torch.device) -> Any:
+        read.append(checkpoint.step)
+        return load(checkpoint, device)
+
+    monkeypatch.setattr(Checkpoint, "load", count)
+    assert train.run(toy_run(max_steps=2))["resumed_from"] == 2
+    assert read == [2]
 
 
 def test_other_settings_start_anew(toy_run: Callable[..., StageContext]) -> None:

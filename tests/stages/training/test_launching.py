@@ -87,6 +87,24 @@ def test_a_worker_that_is_killed_takes_torchrun_and_every_rank_with_it(toy_run: 
     wait_for(lambda: not processes_of(ctx.run_dir), deadline_s=WAIT_S)
 
 
+def test_a_torchrun_that_is_killed_takes_its_ranks_with_it_and_the_resume_finishes(toy_run: Callable[..., StageContext]) -> None:
+    how = {"ranks": 2, "max_steps": 6, "pack_tokens": 32}
+    ctx = spoken(toy_run(guards=HELD, **how))
+
+    def kill_it() -> None:
+        wait_for(lambda: held(ctx), deadline_s=WAIT_S)
+        os.kill(processes_of(ctx.run_dir)["torchrun"], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_it)
+    killer.start()
+    with pytest.raises(StageError, match=r"^torchrun ended \(was killed by SIGKILL\) before the 2 ranks of the training had; "):
+        train.run(ctx)
+    killer.join(WAIT_S)
+    wait_for(lambda: not processes_of(ctx.run_dir), deadline_s=WAIT_S)
+    (ctx.run_dir / "control.json").unlink()
+    assert train.run(spoken(toy_run(**how)))["resumed_from"] == 4
+
+
 def test_a_rank_that_cannot_read_a_sample_says_which_and_the_others_end(toy_run: Callable[..., StageContext]) -> None:
     ctx = spoken(toy_run(ranks=2, max_steps=6, pack_tokens=32))
     for file in (ctx.run_dir / "states").glob("hs_*.safetensors"):

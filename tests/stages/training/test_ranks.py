@@ -99,8 +99,8 @@ def test_the_memory_of_a_card_that_another_rank_trains_on_is_watched_too(
     assert "grew by 12% of the card since step 2" in the_guard(rows_of(ctx, "events.jsonl"), "memory")["text"]
 
 
-# Three steps in each epoch of these.
-SHORT = {"ranks": 2, "max_steps": 8, "pack_tokens": 32, "checkpoint_every_steps": 100}
+# Three steps in each epoch of these, and two packs of each step for each rank.
+SHORT = {"ranks": 2, "packs_per_step": 4, "max_steps": 8, "pack_tokens": 16, "checkpoint_every_steps": 100}
 HOLD_AT_4 = {"flat_loss": "pause", "flat_loss_steps": 4, "flat_loss_share": 1.0}
 
 
@@ -129,7 +129,7 @@ def test_two_ranks_hold_and_stop_as_one_and_their_resume_repeats_the_unbroken_tr
 
 
 def test_what_two_ranks_began_one_process_ends_with_the_same_packs(toy_run: Callable[..., StageContext], rows_of: Rows) -> None:
-    how = SHORT | {"ranks": 1, "packs_per_step": 2}
+    how = SHORT | {"ranks": 1}
     alone = toy_run(run="alone", **how)
     train.run(alone)
     stopped_at_4(toy_run, rows_of, "shared")

@@ -157,3 +157,13 @@ def test_the_best_checkpoint_can_be_what_is_exported(
     last = train.run(toy_run(run="last", keep_best=True, **how))
     assert (last["exported_step"], last["best"]["step"]) == (40, best)
     assert last["val"]["accept_len"] == val[40]["accept_len"]
+
+
+def test_what_a_kill_left_of_a_checkpoint_goes_when_the_training_is_taken_up_though_it_saves_no_more(
+    tmp_path: Path, saver: Callable[..., Saver]
+) -> None:
+    left = tmp_path / "train" / "checkpoints" / ".partial-step-4.gone"
+    left.mkdir(parents=True)
+    (left / "state.pt").write_bytes(b"what is left")
+    saver()
+    assert not left.exists()

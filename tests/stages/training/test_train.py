@@ -56,6 +56,8 @@ def test_every_row_is_complete(toy_run: Callable[..., StageContext], rows_of: Ro
             assert row["accept_len"] == pytest.approx(1 + sum(row["acc_pos"]))
             assert row["loss"] == pytest.approx(sum(row["loss_pos"]), rel=1e-4)
             assert row["grad_norm"] > 0 and row["tok_s"] > 0
+    tokens = [row["tokens"] for row in rows_of(ctx, "metrics.jsonl") if row["split"] == "train"]
+    assert sum(tokens) == 12 * 15, "an epoch of 12 samples, each without its first token, and no padding"
     warm = [row["lr"] for row in rows_of(ctx, "metrics.jsonl") if row["split"] == "train"]
     assert warm[0] == 0.0 < warm[1] < warm[2]
 
