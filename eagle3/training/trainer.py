@@ -139,7 +139,7 @@ class DraftTrainer(Trainer):
 
     def restore(self, checkpoint: Checkpoint, *, other_numbers: bool = False, other_order: bool = False) -> dict[str, Any]:
         """Go on from ``checkpoint`` as if the training had never been interrupted; it may have had another number of ranks. Gives
-        the checkpoint's state, with all that it was saved with: at full size it is gigabytes, which nobody should read twice.
+        what else the checkpoint was saved with: at full size it is gigabytes, which nobody should read twice.
 
         With ``other_numbers`` (a fork) the learning rate and its schedule are this configuration's, at the checkpoint's step;
         with ``other_order`` the samples come in another order or other packs, so the next epoch begins. Raises StageError
@@ -179,7 +179,8 @@ class DraftTrainer(Trainer):
             self._local_step = 0
         of_rank = self._group.rank if len(randoms) == self._group.size else 0
         set_random_state(randoms[of_rank], self._device, of_rank)
-        return dict(state)
+        # The optimizers' moments are not handed on: who keeps the rest would keep gigabytes of the card with them.
+        return {name: value for name, value in state.items() if name != "optimizers"}
 
     @property
     def _last_pack(self) -> bool:
