@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from eagle3.engines.server import ServerKind
 from eagle3.runner import control
@@ -12,7 +13,8 @@ from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
 
 _WITHIN_S = 3600.0
-"""Deaths longer ago are not counted: a server that dies once in a day is not one that cannot run."""
+"""Deaths longer ago are not counted: a server that dies once in a day is not one that cannot run. Of time in which it served: a
+trillion parameters load for longer than half an hour, and no death would ever be the third of an hour by the clock."""
 
 
 class Deaths:
@@ -21,10 +23,20 @@ class Deaths:
     def __init__(self, ctx: StageContext, name: ServerKind, stage: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._ctx, self._name, self._stage, self._clock = ctx, name, stage, clock
         self._at: list[float] = []
+        self._away_s = 0.0
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """While it is being had again: time that does not count, however it ends."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._away_s += self._clock() - began
 
     def one_more(self) -> int:
-        """Count a death; how many there were within an hour."""
-        now = self._clock()
+        """Count a death; how many there were within an hour of its serving."""
+        now = self._clock() - self._away_s
         self._at = [*(at for at in self._at if now - at < _WITHIN_S), now]
         return len(self._at)
 
@@ -34,7 +46,7 @@ class Deaths:
         return bool(self._at)
 
     def tell(self, found: str, action: str, deaths: int, allowed: int, detail: str = "", *, pause_s: float = 0.0) -> bool:
-        """Of a death after which the server is to be had again. ``deaths`` of the ``allowed`` within an hour; true where the run
+        """Of a death after which the server is to be had again. ``deaths`` of the ``allowed``; true where the run
         is now held."""
         response = self._ctx.spec.guards.server
         if response == "pause":

@@ -114,17 +114,18 @@ class GivenServer:
         deadline = time.monotonic() + settings.start_timeout_s
         quiet_s = settings.start_timeout_s + 3 * self.ctx.spec.regenerate.request_timeout_s
         self.ctx.journal.waits(self._stage, f"waiting for the vLLM at {self.base_url}, which others start", quiet_s)
-        while True:
-            self.ctx.check_stop()
-            with self.client() as http:
-                try:
-                    about = asking_given.ask(self.ctx, self.name, self.base_url, http)
-                    self.pid, self.handed = about.pid, about.handed
-                    break
-                except asking_given.Silent:
-                    if time.monotonic() > deadline:
-                        raise self._died.stop(f"{found}: start it.", waits, settings.restarts) from death
-            time.sleep(_POLL_S)
+        with self._died.away():
+            while True:
+                self.ctx.check_stop()
+                with self.client() as http:
+                    try:
+                        about = asking_given.ask(self.ctx, self.name, self.base_url, http)
+                        self.pid, self.handed = about.pid, about.handed
+                        break
+                    except asking_given.Silent:
+                        if time.monotonic() > deadline:
+                            raise self._died.stop(f"{found}: start it.", waits, settings.restarts) from death
+                time.sleep(_POLL_S)
         self._buckets = {}
         self.ctx.journal.restart_rate()
         self._begin_watch()

@@ -236,7 +236,7 @@ class OwnServer:
         while True:
             number = self._died.one_more()
             if number > settings.restarts or self.ctx.spec.guards.server == "stop":
-                times = "once" if number == 1 else f"{number} times within an hour"
+                times = "once" if number == 1 else f"{number} times within an hour of serving"
                 why = f"server.restarts is {settings.restarts}" if number > settings.restarts else "guards.server is stop"
                 told = f"{death} It has died {times} and is not started again ({why})."
                 raise self._died.stop(told, number, settings.restarts, death.detail) from death
@@ -249,9 +249,10 @@ class OwnServer:
             self.stop()
             if held:
                 self._died.hold()
-            self._pause(pause_s)
             try:
-                self._start()
+                with self._died.away():
+                    self._pause(pause_s)
+                    self._start()
                 return
             except ServerDied as again:
                 death = again

@@ -345,6 +345,18 @@ def test_of_a_given_server_only_deaths_within_an_hour_count(tmp_path: Path) -> N
     assert counted == [1, 2, 2, 1]
 
 
+def test_the_time_in_which_a_server_starts_again_forgives_it_no_death(tmp_path: Path) -> None:
+    now = [0.0]
+    deaths = Deaths(context(tmp_path), "plain", "regenerate", clock=lambda: now[0])
+    counted = []
+    for _ in range(3):
+        now[0] += 60
+        counted.append(deaths.one_more())
+        with deaths.away():
+            now[0] += 3600
+    assert counted == [1, 2, 3], "each start took an hour, as a trillion parameters may"
+
+
 async def test_a_body_without_an_end_is_cut_off_and_named(tmp_path: Path) -> None:
     with FakeVllm(lambda number, body: Reply(body=b"x" * 100_000)) as server:
         async with Completions(server.base_url, timeout_s=30, retries=0, max_answer_bytes=10_000) as client:

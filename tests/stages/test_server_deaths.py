@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from eagle3.engines.server import ServerDied
 from eagle3.engines.vllm_server import VllmServer
 from eagle3.rows import read_rows, write_rows
 from eagle3.stages import extract, regenerate
@@ -114,9 +115,35 @@ def test_a_restart_that_takes_too_long_counts_as_a_death_and_is_tried_again_wher
     assert len(rows(ctx.run_dir, "data/answers.part.jsonl")[1:]) == PROMPTS
 
 
+class SlowToLoad(VllmServer):
+    """Each start takes longer than half an hour, on the clock that is passed in."""
+
+    def __init__(self, ctx: StageContext, now: list[float]) -> None:
+        super().__init__(ctx, "plain", clock=lambda: now[0])
+        self._now = now
+
+    def _start(self) -> None:
+        super()._start()
+        self._now[0] += 31 * 60
+
+
+def test_a_server_that_loads_for_long_and_dies_at_once_is_given_up_as_a_quick_one_is(ctx: StageContext) -> None:
+    served_by(ctx)
+    now = [0.0]
+
+    def dies() -> None:
+        now[0] += 5
+        raise ServerDied("The server died at its first batch.")
+
+    with SlowToLoad(ctx, now) as server, pytest.raises(StageError, match=r"died 3 times within an hour of serving"):
+        server.surviving(dies)
+
+
 def test_a_server_that_dies_again_and_again_is_given_up_and_what_was_answered_is_kept(ctx: StageContext) -> None:
     always = "if number == 2: os._exit(7)"
-    with pytest.raises(StageError, match=r"with code 7.*died 3 times within an hour.*server\.restarts is 2.*resume the run"):
+    with pytest.raises(
+        StageError, match=r"with code 7.*died 3 times within an hour of serving.*server\.restarts is 2.*resume the run"
+    ):
         answer_all(served_by(ctx, each=always))
     told = of_guard(rows(ctx.run_dir, "events.jsonl"), "server")
     assert [event["guard"]["response"] for event in told] == ["warn", "warn", "stop"]

@@ -48,7 +48,9 @@ class Server(Section):
     start_timeout_s: Duration = field(600.0, "how long a server may load before it counts as failed", "s")
     port: Annotated[int, Field(ge=0, le=65535)] = field(0, "0 takes a free one", "port")
     silent_timeout_s: Duration = field(300.0, "how long no token may come while requests run before a server counts as dead", "s")
-    restarts: Annotated[int, Field(ge=0, le=100)] = field(2, "how often in an hour a server that died is started again", "times")
+    restarts: Annotated[int, Field(ge=0, le=100)] = field(
+        2, "how often in an hour of serving a server that died is started again", "times"
+    )
     backoff_s: Annotated[float, Field(ge=0, le=600)] = field(5.0, "pause before the first restart; it doubles with each", "s")
     url: str = field(
         "", "address of a vLLM that is there already and answers the prompts (http://HOST:PORT); empty: the run starts its own"
