@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -269,8 +270,8 @@ def test_pruned_states_are_extracted_again_only_where_the_training_no_longer_sta
         stage.OUTPUTS = (f"data/{name}.txt",)
         stage.run = lambda ctx, name=name: {"n": ctx.path("data", f"{name}.txt").write_text("made")}
     stages["extract"].whole = lambda ctx: "2 of 2 states are gone or changed"
-    monkeypatch.setattr(work.importlib, "import_module", lambda name: stages[name.rpartition(".")[2]])
     for name, stage in stages.items():
+        monkeypatch.setitem(sys.modules, f"eagle3.stages.{name}", stage)
         work.run_stage(context(tmp_path), name, stage)
     events = tmp_path / "events.jsonl"
     before = len(events.read_text().splitlines())
