@@ -77,6 +77,7 @@ class StateStore:
         self._dtype = dtype
         self._storage = storage
         self._marks: dict[str, tuple[int, str]] = {}
+        self._seen: dict[str, os.stat_result] = {}
         self._lock = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -161,6 +162,7 @@ class StateStore:
         ]
         looked, seen, total = Looked(self.folder), 0, sum(row.bytes for row in vouched)
         good: dict[int, StateRow] = {}
+        self._seen = {}
         for row in vouched:
             tell(seen, total)
             if self._intact(row, looked, rehash=rehash):
@@ -174,12 +176,21 @@ class StateStore:
             if file.name not in names:
                 file.unlink()
         self.seal(good)
-        looked.write()
         return good
 
     def seal(self, rows: dict[int, StateRow]) -> None:
         """Write the manifest whole, in the samples' order."""
         write_rows(self.manifest, [rows[index].as_row() for index in sorted(rows)])
+        self.remember()
+
+    def remember(self) -> None:
+        """Keep how the files lie on the disk that were hashed, in a look or as they landed, so that a look with ``rehash``
+        false need not read them again. Raises OSError."""
+        looked = Looked(self.folder)
+        with self._lock:
+            for name, about in self._seen.items():
+                looked.right(name, about)
+        looked.write()
 
     def clear_raw(self) -> int:
         """Delete what a server left behind (states nobody asked for, lock files); the number of files."""
@@ -236,8 +247,11 @@ class StateStore:
 
     def _record(self, row: StateRow, content: bytes) -> StateRow:
         row = replace(row, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+        about = self.path(row.index).stat()
         with self._lock:
             append_row(self.manifest, row.as_row())
+            if about.st_size == row.bytes:
+                self._seen[self.path(row.index).name] = about
         return row
 
     def _made_of(self, sample: Row) -> str:
@@ -256,5 +270,5 @@ class StateStore:
                         return False
         except FileNotFoundError:
             return False
-        looked.right(path.name, about)
+        self._seen[path.name] = about
         return True

@@ -252,7 +252,19 @@ def stale(ctx: StageContext, found: Any, inputs: str, module: ModuleType) -> str
         if now[path]["sha256"] != entry["sha256"]:
             return f"{path} is not what it left"
     whole: Callable[[StageContext], str] | None = getattr(module, "whole", None)
-    return whole(ctx) if whole else ""
+    return whole(ctx) if whole and not (record.stage == "extract" and states_used_up(ctx)) else ""
+
+
+def states_used_up(ctx: StageContext) -> bool:
+    """Whether the states were pruned after a training whose result still stands: nothing will read them again."""
+    if not pruned.states_used_up(ctx.run_dir):
+        return False
+    for name in ("vocabulary", "train"):
+        module = importlib.import_module(f"eagle3.stages.{name}")
+        found = rundir.read_json(ctx.run_dir / "stages" / f"{name}.json")
+        if found is None or stale(ctx, found, inputs_hash(ctx, name, module), module):
+            return False
+    return True
 
 
 def outputs(run_dir: Path, patterns: tuple[str, ...], between: Callable[[], None] = lambda: None) -> dict[str, dict[str, Any]]:

@@ -53,6 +53,7 @@ def fork(
             workspace=workspace,
             finished=forking.finished_stages(run_dir),
             checkpoints=forking.checkpoints(run_dir),
+            states_missing=forking.states_missing(run_dir),
             from_stage=from_stage,
             from_checkpoint=from_checkpoint,
         )

@@ -96,14 +96,20 @@ def plan(
     checkpoints: Collection[int],
     from_stage: str | None = None,
     from_checkpoint: int | None = None,
+    states_missing: int = 0,
 ) -> ForkPlan:
     """What a fork of ``parent`` with the spec ``child`` takes over, and what runs again and why.
 
     ``finished``: the parent's finished stages; ``checkpoints``: the steps of its complete checkpoints. ``from_stage``: this
     stage and all after it start from nothing. ``from_checkpoint``: the training goes on from that step.
+    ``states_missing``: how many of the parent's hidden states are pruned or gone; a training that is taken over needs none.
 
     Raises ForkError.
     """
+    if states_missing:
+        how = {"checkpoints": checkpoints, "from_stage": from_stage, "from_checkpoint": from_checkpoint}
+        trains = "train" in plan(parent, child, finished=finished, **how).again  # type: ignore[arg-type]
+        states_missing *= trains
     changed = tuple(name for name in difference(parent, child) if name != "forked_from")
     if from_stage is not None and from_stage not in STAGES:
         raise ForkError(f"There is no stage '{from_stage}'; it is one of {', '.join(STAGES)}.")
@@ -121,9 +127,15 @@ def plan(
             _check_kept(stage, [field for field in own if field not in measured_again], finished, STAGES[start])
         # Measuring the baseline again leaves the samples as they are: what reads those is kept, if they turn out the same.
         read = [name for name in UPSTREAM[stage] if name in again and name not in softly]
+        if stage == "extract" and states_missing and number < start < len(STAGES):
+            raise ForkError(
+                f"{states_missing} states of that run are pruned or gone, and train needs them: fork --from-stage extract."
+            )
         if own and stage != "export":
             again[stage] = f"{listed(own)} {'changes' if len(own) == 1 else 'change'} {stage}: {stage} runs again"
             softly |= {stage} if stage == "regenerate" and set(own) <= set(BASELINE) else set()
+        elif stage == "extract" and states_missing and number < start:
+            again[stage] = f"{states_missing} states of that run are pruned or gone: extract makes them again"
         elif stage not in finished and number < start:
             again[stage] = f"{stage} has not finished in that run: it goes on from what is there"
         elif read:
@@ -156,6 +168,7 @@ def forked(
     checkpoints: Collection[int],
     from_stage: str | None = None,
     from_checkpoint: int | None = None,
+    states_missing: int = 0,
 ) -> tuple[RunSpec, ForkPlan]:
     """The spec of a fork of ``run_id`` with the fields ``changes``, and its plan. ``workspace`` is where the new run stands,
     whatever the parent was told to call it. Raises SpecError, ForkError."""
@@ -163,7 +176,7 @@ def forked(
     child = override(parent, {"workspace": workspace, **changes, "forked_from": origin})
     found = plan(
         parent.model_copy(update={"workspace": child.workspace}), child, finished=finished, checkpoints=checkpoints,
-        from_stage=from_stage, from_checkpoint=from_checkpoint,
+        from_stage=from_stage, from_checkpoint=from_checkpoint, states_missing=states_missing,
     )  # fmt: skip
     return child, found
 

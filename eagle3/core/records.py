@@ -235,13 +235,14 @@ class Happening(Record):
 
 class Forkable(Record):
     """The reply of the verb ``forkable``: what there is of a run to fork from. ``checkpoints``: steps, ascending;
-    ``secret_env``: names of the secrets that it was started with."""
+    ``secret_env``: names of the secrets that it was started with; ``states_missing``: hidden states pruned or gone."""
 
     run_id: str = ""
     stages: list[str] = Field(default_factory=list)
     checkpoints: list[int] = Field(default_factory=list)
     spec_toml: str = ""
     secret_env: list[str] = Field(default_factory=list)
+    states_missing: int = 0
 
 
 class Since(Record):

@@ -97,8 +97,8 @@ def _leave(pin: Path, child: Path, lineage: Dict[str, Any], how: str) -> None:
 
 
 def forkable(run_dir: Path) -> Dict[str, Any]:
-    """What there is to fork from, for the verb ``forkable``: finished stages, steps of checkpoints, the spec, and the names of
-    the secrets that the run was started with."""
+    """What there is to fork from, for the verb ``forkable``: finished stages, steps of checkpoints, the spec, the names of
+    the secrets that the run was started with, and how many of its states are missing."""
     launch = rundir.read_object(run_dir / "launch.json")
     try:
         spec_toml = (run_dir / "spec.toml").read_text(encoding="utf-8")
@@ -106,7 +106,7 @@ def forkable(run_dir: Path) -> Dict[str, Any]:
         spec_toml = ""
     return {
         "run_id": run_dir.name, "stages": finished_stages(run_dir), "checkpoints": checkpoints(run_dir), "spec_toml": spec_toml,
-        "secret_env": secret_names(launch),
+        "secret_env": secret_names(launch), "states_missing": states_missing(run_dir),
     }  # fmt: skip
 
 
@@ -114,6 +114,17 @@ def finished_stages(run_dir: Path) -> List[str]:
     """The stages of a run that have a record, in no order."""
     folder = run_dir / "stages"
     return sorted(path.stem for path in folder.glob("*.json") if rundir.read_object(path).get("outputs") is not None)
+
+
+def states_missing(run_dir: Path) -> int:
+    """How many of the hidden states that the run's manifest vouches for are not there (pruned) or of another size."""
+    missing = 0
+    for row in _rows(run_dir / "states" / "manifest.jsonl"):
+        try:
+            missing += (run_dir / "states" / f"hs_{row.get('index')}.safetensors").stat().st_size != row.get("bytes")
+        except FileNotFoundError:
+            missing += 1
+    return missing
 
 
 def checkpoints(run_dir: Path) -> List[int]:
@@ -149,7 +160,7 @@ class _Linker:
         if "regenerate" in (*lineage["stages"], *lineage["partial"]):
             self._file(folder, "data/answers.part.jsonl")
         if "extract" in (*lineage["stages"], *lineage["partial"]):
-            self._states(folder)
+            self._states(folder, lineage)
         if "train" in (*lineage["stages"], *lineage["partial"]):
             self._training(folder, lineage["checkpoint"])
         rundir.write_json(folder / FILE, lineage)
@@ -176,10 +187,13 @@ class _Linker:
         (folder / "stages").mkdir(mode=0o700, exist_ok=True)
         rundir.write_json(folder / "stages" / f"{stage}.json", {**record, "forked_from": self._parent.name}, durable=False)
 
-    def _states(self, folder: Path) -> None:
+    def _states(self, folder: Path, lineage: Dict[str, Any]) -> None:
         """The states that the manifest vouches for and whose size is right; the others are made again."""
         for name in ("states/manifest.jsonl", "states/looked.json"):
             self._file(folder, name)
+        if "train" in lineage["stages"] and states_missing(self._parent):
+            # The training is taken over, and nothing else reads them.
+            pruned.note(folder, pruned.STATES, time.time())
         for row in _rows(self._parent / "states" / "manifest.jsonl"):
             name = f"states/hs_{row.get('index')}.safetensors"
             with contextlib.suppress(FileNotFoundError):

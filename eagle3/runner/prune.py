@@ -49,7 +49,7 @@ def prune(
         if not kept:
             item["freed_bytes"] = sum(size for size, (_, about) in zip(sizes, files) if _last_name(about, gone))
             if apply and files:
-                if name == "untrained":  # first, so that a prune that is killed leaves nothing to be made again
+                if name in ("untrained", pruned.STATES):  # first, so that a prune that is killed leaves nothing to be made again
                     pruned.note(run_dir, name, now)
                 _delete(run_dir, [path for path, _ in files])
         items.append(item)
@@ -89,7 +89,10 @@ def _files(run_dir: Path, name: str, found: Dict[str, Any]) -> List[Tuple[Path, 
         # A training that has not finished goes on from the newest one, and may end with the best.
         best = rundir.read_object(run_dir / "train" / "best.json").get("step")
         going = steps if "train" in found["stages"] else [step for step in steps[:-1] if step != best]
-        paths = (path for step in going for path in (run_dir / "train" / "checkpoints" / f"step-{step}").iterdir())
+        folders = [run_dir / "train" / "checkpoints" / f"step-{step}" for step in going]
+        # And what a training that started over put aside.
+        folders += (run_dir / "train").glob("passed-over-step-*") if "train" in found["stages"] else ()
+        paths = (path for folder in folders for path in folder.iterdir())
     elif name == "untrained":
         paths = (path for path in (run_dir / pruned.UNTRAINED).rglob("*") if not path.is_dir())
     else:
@@ -109,7 +112,7 @@ def _delete(run_dir: Path, paths: Sequence[Path]) -> None:
         for path in sorted(paths, key=lambda path: path.name != "complete.json"):
             with contextlib.suppress(FileNotFoundError):  # another prune is at it
                 path.unlink()
-        for folder in {path.parent for path in paths if path.parent.name.startswith("step-")}:
+        for folder in {path.parent for path in paths if path.parent.name.startswith(("step-", "passed-over-step-"))}:
             shutil.rmtree(str(folder), ignore_errors=True)
         rundir.append_line(
             run_dir / "events.jsonl",

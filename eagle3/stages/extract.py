@@ -7,6 +7,7 @@ for, and by which server. With ``extract.world`` above one a run extracts its ow
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.engines.choice import engine_part, extraction_server
 from eagle3.engines.model_dir import fingerprint
 from eagle3.rows import Row, read_rows
+from eagle3.runner import pruned
 from eagle3.stages.aside import import_aside
 from eagle3.stages.context import StageContext
 from eagle3.stages.landing import Landing
@@ -61,6 +63,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
     attempt), server_start_s."""
     samples = share_of(ctx.spec, read_rows(ctx.path("data", "samples.jsonl")))
     store = open_store(ctx)
+    pruned.forget(ctx.run_dir, pruned.STATES)
     store.clear_raw()
     done = whole_states(ctx, store, samples)
     quarantine = Quarantine(store.folder)
@@ -91,6 +94,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
                 figures = {"tok_s": landing.landed_tokens / seconds, "server_start_s": server.start_s}
         finally:
             store.clear_raw()
+            with contextlib.suppress(OSError):  # it only spares the next attempt a look; the disk may be full
+                store.remember()
     store.seal(done)
     rows = done.values()
     sums = {"samples": len(done), "tokens": sum(row.tokens for row in rows), "bytes": sum(row.bytes for row in rows)}

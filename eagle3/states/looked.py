@@ -1,4 +1,5 @@
-"""Which state files were hashed and found right, as they lay on the disk then: size, time of change and inode.
+"""Which state files were hashed and found right, when they landed or at a later look, as they lay on the disk then: size,
+time of change and inode.
 
 With ``extract.verify = "changed"`` a resume hashes only the others. That finds what was replaced, cut or written to; it does not
 find a disk that gives back other bytes than were written, which is why hashing everything is the default.

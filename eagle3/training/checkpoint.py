@@ -92,6 +92,14 @@ class CheckpointStore:
                 return Checkpoint(path, step, self.signature)
         return None
 
+    def passed_over(self) -> Checkpoint | None:
+        """The complete checkpoint with the most steps that cannot be gone on from: it is of another signature."""
+        for step, path in sorted(self._ours(), reverse=True):
+            marker = rundir.read_object(path / MARKER)
+            if marker.get("signature") != self.signature and _whole(path, marker):
+                return Checkpoint(path, step, str(marker["signature"]))
+        return None
+
     def at(self, step: int) -> Checkpoint | None:
         """The complete checkpoint of a step, of whatever signature; for a fork, which knows what it changes."""
         for found, path in self._ours():

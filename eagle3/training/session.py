@@ -6,6 +6,7 @@ With several ranks each has a session of its own. What is marked collective must
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -169,7 +170,23 @@ class Session:
         newest = self.saver.store.newest()
         if newest is None and (step := self._lineage.get("checkpoint")) is not None:
             return self._of_the_parent(int(step)), True
+        if newest is None and (other := self.saver.store.passed_over()) is not None:
+            self._tell_passed_over(other)
         return newest, False
+
+    def _tell_passed_over(self, other: Checkpoint) -> None:
+        """Steps that were trained are not lost without a word, nor deleted by the training that starts over."""
+        aside = other.path.parent.parent / f"passed-over-step-{other.step}"
+        text = (
+            f"Training starts from step 0: the checkpoint of step {other.step} was trained on other states, samples or numbers "
+            f"than these. It is kept in train/{aside.name}; to go on from it instead, stop this run, rename that folder to "
+            f"train/checkpoints/step-{other.step} and `eagle3 fork {self.ctx.run_dir.name} --id NEW "
+            f"--from-checkpoint {other.step}`."
+        )
+        if aside.exists():
+            shutil.rmtree(aside)
+        other.path.rename(aside)
+        self.ctx.journal.event("checkpoint-passed-over", text, level="warn", step=other.step)
 
     def _on_step(self, row: StepRow) -> None:
         """Between two steps: tell, save, validate, and stop where it was asked for. Rank 0 decides, all do it."""

@@ -15,7 +15,7 @@ import pytest
 
 from eagle3.runner import fork as forking
 from eagle3.runner import launch as launching
-from eagle3.runner import rundir
+from eagle3.runner import pruned, rundir
 from eagle3.runner.errors import VerbError
 from tests.runner.finished_run import finished_run, put, stage
 from tests.runner.support import ROOT, Channel, plan, summary, wait_end, wait_for
@@ -278,3 +278,13 @@ def test_a_fork_whose_start_fails_for_the_disk_is_still_there_for_the_next_resum
     assert snapshot(child) == before
     assert launching.launch(workspace, "child", "", {}, resume=True)["attempt"] == 1
     wait_end(child)
+
+
+def test_a_fork_that_takes_the_training_over_takes_its_pruned_states_for_read(workspace: Path, parent: Path) -> None:
+    for path in (parent / "states").glob("hs_*"):
+        path.unlink()
+    assert forking.forkable(parent)["states_missing"] == 2
+    fork(workspace)
+    assert pruned.states_used_up(workspace / "runs" / "child")
+    fork(workspace, "other", stages=[stage for stage in ALL if stage != "train"])
+    assert not pruned.states_used_up(workspace / "runs" / "other")

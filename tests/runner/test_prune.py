@@ -173,3 +173,11 @@ def test_the_verb_answers_for_all_runs_under_the_oldest_python(workspace: Path, 
     assert [run["run_id"] for run in found["runs"]] == ["parent"]
     assert found["runs"][0]["freed_bytes"] > 8000
     assert (run_dir / "states" / "hs_0.safetensors").exists()
+
+
+def test_a_prune_of_the_states_is_put_down_so_that_no_resume_makes_them_again(run_dir: Path) -> None:
+    assert not pruned.states_used_up(run_dir)
+    items(run_dir, "states", apply=True)
+    assert pruned.states_used_up(run_dir)
+    pruned.forget(run_dir, pruned.STATES)
+    assert not pruned.states_used_up(run_dir)

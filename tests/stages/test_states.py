@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -258,3 +259,17 @@ def test_states_are_looked_at_by_one_thread_each_and_nothing_else_changes_its_nu
             assert later.submit(torch.get_num_threads).result() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_states_are_remembered_as_they_landed_so_that_the_first_resume_reads_none_again(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {index: store.write(sample(index), states(seed=index)) for index in range(3)}
+    store.seal(rows)
+
+    def never(*args: Any) -> None:
+        raise AssertionError("a file was read again")
+
+    monkeypatch.setattr(hashlib, "file_digest", never)
+    assert set(store.whole(map(sample, range(3)), rehash=False)) == {0, 1, 2}
+    assert set(store.whole(map(sample, range(3)), rehash=False)) == {0, 1, 2}, "a look forgets nothing"

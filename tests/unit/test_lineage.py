@@ -173,3 +173,14 @@ def test_the_baselines_fields_are_those_that_measure_again_only() -> None:
 def smaller(name: str) -> Any:
     value = presets.flat(PARENT)[name]
     return [1] if isinstance(value, list) else value - 1
+
+
+def test_pruned_states_are_made_again_only_where_a_training_will_read_them() -> None:
+    served = planned(changed(evaluate__max_new_tokens=7), states_missing=5)
+    assert {"extract", "train"} <= set(served.takes)
+    trained = planned(changed(train__learning_rate=7e-4), states_missing=5)
+    assert trained.again["extract"] == "5 states of that run are pruned or gone: extract makes them again"
+    assert "extract" in trained.partial and "extract" not in trained.takes
+    assert "5 states of that run are pruned or gone, and train needs them" in refusal(
+        changed(), from_stage="train", states_missing=5
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -258,6 +259,30 @@ def test_what_was_pruned_on_purpose_is_not_made_again(tmp_path: Path) -> None:
     (tmp_path / "train/draft/out.txt").unlink()
     work.run_stage(context(tmp_path, attempt=3), "prepare", stage)
     assert stage.runs == 2
+
+
+@pytest.mark.parametrize("training", ["whole", "gone"])
+def test_pruned_states_are_extracted_again_only_where_the_training_no_longer_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, training: str
+) -> None:
+    stages = {name: FakeStage() for name in ("extract", "vocabulary", "train")}
+    for name, stage in stages.items():
+        stage.OUTPUTS = (f"data/{name}.txt",)
+        stage.run = lambda ctx, name=name: {"n": ctx.path("data", f"{name}.txt").write_text("made")}
+    stages["extract"].whole = lambda ctx: "2 of 2 states are gone or changed"
+    for name, stage in stages.items():
+        monkeypatch.setitem(sys.modules, f"eagle3.stages.{name}", stage)
+        work.run_stage(context(tmp_path), name, stage)
+    events = tmp_path / "events.jsonl"
+    before = len(events.read_text().splitlines())
+    pruned.note(tmp_path, pruned.STATES, 1.0)
+    if training == "gone":
+        (tmp_path / "data" / "train.txt").unlink()
+    for name, stage in stages.items():
+        work.run_stage(context(tmp_path, attempt=2), name, stage)
+    kinds = [(row["kind"], row["stage"]) for row in map(json.loads, events.read_text().splitlines()[before:])]
+    again = [stage for kind, stage in kinds if kind == "stage-again"]
+    assert again == ([] if training == "whole" else ["extract", "train"])
 
 
 def test_a_run_that_extracts_a_share_says_how_the_shares_are_joined(tmp_path: Path) -> None:

@@ -121,7 +121,9 @@ def test_other_settings_start_anew(toy_run: Callable[..., StageContext]) -> None
     assert train.run(toy_run(max_steps=4, learning_rate=2e-3))["resumed_from"] is None
 
 
-def test_states_that_were_made_again_start_anew(toy_run: Callable[..., StageContext]) -> None:
+def test_states_that_were_made_again_start_anew_say_so_and_keep_the_checkpoint(
+    toy_run: Callable[..., StageContext], rows_of: Rows
+) -> None:
     ctx = toy_run(max_steps=4)
     manifest = ctx.run_dir / "states" / "manifest.jsonl"
     manifest.write_text('{"index": 0, "sha256": "a"}\n')
@@ -129,6 +131,11 @@ def test_states_that_were_made_again_start_anew(toy_run: Callable[..., StageCont
     assert train.run(toy_run(max_steps=4))["resumed_from"] == 4
     manifest.write_text('{"index": 0, "sha256": "b"}\n')
     assert train.run(toy_run(max_steps=4))["resumed_from"] is None
+    told = [row for row in rows_of(ctx, "events.jsonl") if row["kind"] == "checkpoint-passed-over"]
+    assert [row["step"] for row in told] == [4]
+    assert "starts from step 0: the checkpoint of step 4 was trained on other states" in told[0]["text"]
+    assert "--from-checkpoint 4" in told[0]["text"]
+    assert (ctx.run_dir / "train" / "passed-over-step-4" / "complete.json").exists()
 
 
 def test_each_pack_of_a_validation_is_a_sign_of_life_and_a_stop_in_it_saves_the_step_before_it_ends(
