@@ -273,6 +273,11 @@ def _problems(spec: RunSpec) -> list[str]:
             f"data.prompt_tokens ({spec.data.prompt_tokens:,}) leaves no room for an answer within target.max_model_len "
             f"({spec.target.max_model_len:,}); raise the limit or take shorter prompts."
         )
+    if spec.evaluate.max_new_tokens >= spec.target.max_model_len:
+        found.append(
+            f"evaluate.max_new_tokens ({spec.evaluate.max_new_tokens:,}) leaves no room for a prompt within "
+            f"target.max_model_len ({spec.target.max_model_len:,}); lower it or raise the limit."
+        )
     memory = spec.hardware.gpus and len(spec.devices.extract) * spec.hardware.gpu_memory_bytes
     if memory and spec.target.weights_bytes > 0.95 * memory:
         found.append(

@@ -42,7 +42,8 @@ def test_as_many_prompts_are_written_as_the_shakedown_uses(size: str, target: st
 
 
 def test_more_requests_at_once_in_the_evaluation_take_more_prompts() -> None:
-    spec = resolve("full", "smollm2-135m", "cpu", {"evaluate.concurrencies": [1, 96]})
+    many = {"evaluate.concurrencies": [1, 96], "evaluate.prompts": 96, "data.heldout_prompts": 96}
+    spec = resolve("full", "smollm2-135m", "cpu", many)
     uses = shortened(spec, "/ws/shakedowns/s.jsonl").data
     assert uses.heldout_prompts >= 96 and prompts.prompts_of(spec) >= uses.train_prompts + uses.heldout_prompts
 
