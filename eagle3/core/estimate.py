@@ -31,6 +31,8 @@ IMPORT_S = 10.0
 """Importing torch and speculators, 9 s on two cores."""
 COPIED = frozenset({"regenerate"})
 """Stages of which a fork copies what it takes over: its answers are appended to. All else gets a second name, without room."""
+AFTER_EXTRACT = STAGES[STAGES.index("extract") + 1 :]
+"""Stages that a run of one share of the states does not reach."""
 WARM_UP = 1.15
 """A measurement also warms up at its own concurrency."""
 
@@ -132,6 +134,9 @@ def estimate(spec: RunSpec, measured: Mapping[str, Any] | None = None, taken: Co
     sample = sample_tokens(spec)
     tokens, answers = samples * sample, samples * min(spec.regenerate.max_new_tokens, sample)
     stages = [_linked(stage) if stage.stage in taken else stage for stage in _stages(spec, known, tokens, answers, samples)]
+    if spec.extract.world > 1:
+        taken = {*taken, *AFTER_EXTRACT}
+        stages = [_left_out(stage) if stage.stage in AFTER_EXTRACT else stage for stage in stages]
     # Between two checkpoints' saving one more is there, and export may need a copy of the draft.
     transient = ("train" not in taken) * size.checkpoint_bytes + ("export" not in taken) * size.saved_bytes
     peak = sum(stage.bytes for stage in stages) + LOG_BYTES + transient
@@ -208,6 +213,12 @@ def loads_s(spec: RunSpec, known: Mapping[str, Rate], rate: str) -> float:
     return sum(WARM_UP * load / _tok_s_at(level, known, rate, judged.concurrency) for level in judged.levels)
 
 
+def _left_out(stage: StageEstimate) -> StageEstimate:
+    """One of ``AFTER_EXTRACT``, in a run of one share."""
+    basis = "not run: a run of one share ends after extract"
+    return replace(stage, bytes=0, tokens=0, seconds=0.0, rate=None, rate_source="derived", basis=basis)
+
+
 def _linked(stage: StageEstimate) -> StageEstimate:
     """A stage that another run has done."""
     kept = stage.bytes if stage.stage in COPIED else 0
@@ -261,6 +272,11 @@ def _problems(spec: RunSpec) -> list[str]:
         found.append(
             f"data.prompt_tokens ({spec.data.prompt_tokens:,}) leaves no room for an answer within target.max_model_len "
             f"({spec.target.max_model_len:,}); raise the limit or take shorter prompts."
+        )
+    if spec.evaluate.max_new_tokens >= spec.target.max_model_len:
+        found.append(
+            f"evaluate.max_new_tokens ({spec.evaluate.max_new_tokens:,}) leaves no room for a prompt within "
+            f"target.max_model_len ({spec.target.max_model_len:,}); lower it or raise the limit."
         )
     memory = spec.hardware.gpus and len(spec.devices.extract) * spec.hardware.gpu_memory_bytes
     if memory and spec.target.weights_bytes > 0.95 * memory:

@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from eagle3.core.shakedown import longest, prompt_limit, wave
+from eagle3.core.shakedown import longest, prompt_limit, shortened
 from eagle3.core.spec import RunSpec
 from eagle3.rows import write_rows
 from eagle3.stages.prompts import Prompt, read_builtin, read_file, user_file
 
 CHARACTERS_A_TOKEN = 3
 """Where the target brings no tokenizer.json: English has about four, so lengths are rather taken too large."""
+SPARE_PROMPTS = 4
+"""Prompts beyond those that are used: some may turn out to be the same, or to be refused."""
 
 Count = Callable[[str], int]
 
@@ -46,8 +48,9 @@ def write(spec: RunSpec, model_dir: Path, file: Path, count: int) -> Chosen:
 
 
 def prompts_of(spec: RunSpec) -> int:
-    """How many prompts a shakedown of ``spec`` takes, some of which may turn out to be the same or to be refused."""
-    return wave(spec) + max(4, spec.evaluate.concurrency, spec.evaluate.lossless_prompts) + 4
+    """How many prompts a shakedown of ``spec`` takes: all that its shortened spec uses, and some to spare."""
+    counts = shortened(spec, "not written yet").data
+    return counts.train_prompts + counts.heldout_prompts + SPARE_PROMPTS
 
 
 def counter_of(model_dir: Path) -> tuple[Count, bool]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eagle3.core.presets import difference, resolve
+from eagle3.core.presets import difference, names, resolve
 from eagle3.core.shakedown import Seen, longest, prompt_limit, proofs, shortened
 from eagle3.shakedown import prompts
 
@@ -30,6 +30,22 @@ def test_only_counts_become_smaller(size: str, target: str, machine: str) -> Non
     assert short.data.train_prompts >= min(spec.regenerate.concurrency, spec.data.train_prompts), "every queue is full once"
     assert 2 * short.train.checkpoint_every_steps < short.train.max_steps <= spec.train.max_steps, "room for the kill"
     assert short.train.warmup_steps < short.train.max_steps
+
+
+@pytest.mark.parametrize("size", ["smoke", "pilot", "full"])
+@pytest.mark.parametrize("target", names("target"))
+@pytest.mark.parametrize("machine", names("machine"))
+def test_as_many_prompts_are_written_as_the_shakedown_uses(size: str, target: str, machine: str) -> None:
+    spec = resolve(size, target, machine)
+    uses = shortened(spec, "/ws/shakedowns/s.jsonl").data
+    assert prompts.prompts_of(spec) >= uses.train_prompts + uses.heldout_prompts
+
+
+def test_more_requests_at_once_in_the_evaluation_take_more_prompts() -> None:
+    many = {"evaluate.concurrencies": [1, 96], "evaluate.prompts": 96, "data.heldout_prompts": 96}
+    spec = resolve("full", "smollm2-135m", "cpu", many)
+    uses = shortened(spec, "/ws/shakedowns/s.jsonl").data
+    assert uses.heldout_prompts >= 96 and prompts.prompts_of(spec) >= uses.train_prompts + uses.heldout_prompts
 
 
 def test_the_longest_prompts_that_fit_are_taken_and_longer_ones_only_where_those_are_too_few() -> None:

@@ -248,3 +248,18 @@ def test_the_break_even_length_is_told_with_its_source_or_how_to_learn_it() -> N
     kimi = estimate(presets.resolve("full", "kimi-k2.5", "8x-b300", {"data.prompts": "/prompts.jsonl"}))
     assert kimi.break_even == {}
     assert "`eagle3 breakeven` measures it" in "\n".join(lines(kimi))
+
+
+def test_a_run_of_one_share_is_estimated_up_to_extract_where_it_ends() -> None:
+    share = estimate(spec_of("full", "kimi-k2.5", "8x-b300", data__prompts="/p.jsonl", extract__world=4))
+    assert [stage.stage for stage in share.stages if stage.seconds] == ["prepare", "regenerate", "extract"]
+    assert share.seconds == pytest.approx(sum(share.of(stage).seconds for stage in ("prepare", "regenerate", "extract")))
+    assert share.transient_bytes == 0 and share.of("train").bytes == 0, "nothing is trained, so nothing is saved"
+    assert "checkpoints" not in share.needs[0].what
+
+
+def test_an_evaluation_whose_answers_leave_no_room_for_a_prompt_is_a_problem_before_the_start() -> None:
+    limit = PILOT.target.max_model_len
+    (problem,) = estimate(spec_of("pilot", "smollm2-135m", "cpu", evaluate__max_new_tokens=limit)).problems
+    assert problem.startswith("evaluate.max_new_tokens") and "lower it" in problem
+    assert not estimate(PILOT).problems
