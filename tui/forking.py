@@ -78,5 +78,7 @@ def planned(found: Forkable, origin: str, lines: Sequence[str], workspace: str) 
         parent, found.run_id, pairs, workspace=workspace, finished=found.stages, checkpoints=found.checkpoints, from_stage=stage,
         from_checkpoint=step, states_missing=found.states_missing,
     )  # fmt: skip
+    if problems := estimate(spec).problems:
+        raise SpecError(problems[0])
     same_place = parent.model_copy(update={"workspace": spec.workspace, "forked_from": spec.forked_from})
     return Fork(found.run_id, spec, plan, tuple(listed(presets.difference(same_place, spec))), tuple(found.secret_env))

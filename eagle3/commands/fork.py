@@ -24,6 +24,7 @@ from eagle3.commands.common import (
     spec_in,
 )
 from eagle3.commands.following import secrets_of, start
+from eagle3.core.estimate import estimate
 from eagle3.core.lineage import ForkError, forked
 from eagle3.core.presets import SpecError
 
@@ -59,6 +60,8 @@ def fork(
         )
     except (SpecError, ForkError) as error:
         raise fail(str(error), EXIT_USAGE, as_json=as_json) from error
+    if problems := estimate(child).problems:
+        raise fail(problems[0], EXIT_USAGE, as_json=as_json)
     if dry_run:
         told = {"takes": found.takes, "partial": found.partial, "again": dict(found.again), "changed": found.changed}
         typer.echo(json.dumps(told) if as_json else "\n".join(found.lines(run_id)))

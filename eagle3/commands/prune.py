@@ -18,6 +18,9 @@ def prune(
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="checkpoints of the training; the draft stays")] = False,
     untrained: Annotated[bool, typer.Option("--untrained", help="the draft as it was before the training")] = False,
     logs: Annotated[bool, typer.Option("--logs", help="logs of servers and of earlier attempts")] = False,
+    abandon: Annotated[
+        bool, typer.Option("--abandon", help="of a run that will not be resumed: keep nothing for its unfinished stages")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only list what would be freed")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
     as_json: Json = False,
@@ -25,10 +28,12 @@ def prune(
     """Delete what a run no longer needs. Without naming an artefact everything is listed and nothing deleted."""
     if (run_id is None) == (not every):
         raise fail("Name a run, or say --all.", EXIT_USAGE, as_json=as_json)
+    if abandon and every:
+        raise fail("Name the run to abandon: --abandon does not go with --all.", EXIT_USAGE, as_json=as_json)
     asked = {"states": states, "checkpoints": checkpoints, "untrained": untrained, "logs": logs}
     named = [name for name, on in asked.items() if on]
     apply = bool(named) and not dry_run
-    request = {"workspace": workspace, "run_id": run_id, "artefacts": named or list(asked), "apply": apply}
+    request = {"workspace": workspace, "run_id": run_id, "artefacts": named or list(asked), "apply": apply, "abandon": abandon}
     found = ask("prune", request, as_json=as_json)["runs"]
     if as_json:
         typer.echo(json.dumps({"v": 1, "applied": apply, "runs": found}))

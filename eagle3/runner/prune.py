@@ -1,6 +1,7 @@
 """What of a run could be deleted, how much that frees, and what keeps it; and deleting it.
 
-Nothing of a run that works is touched, nothing that a fork points at, and nothing that a resume of an unfinished run needs.
+Nothing of a run that works is touched, nothing that a fork points at, and nothing that a resume of an unfinished run needs unless
+that run is given up.
 """
 
 from __future__ import annotations
@@ -21,13 +22,19 @@ attempts that have ended."""
 
 
 def prune(
-    run_dir: Path, artefacts: Sequence[str], apply: bool = False, gone: Optional[Dict[Tuple[int, int], int]] = None
+    run_dir: Path,
+    artefacts: Sequence[str],
+    apply: bool = False,
+    gone: Optional[Dict[Tuple[int, int], int]] = None,
+    abandon: bool = False,
 ) -> Dict[str, Any]:
     """``{"run_id","state","items","freed_bytes"}``: of each artefact what it holds and what deleting it frees, and why it stays.
 
     An item is ``{"what","files","bytes","freed_bytes","kept"}``; ``kept`` is the reason in words, empty where it can go.
     ``freed_bytes`` leaves out files that have another name elsewhere (a fork's hard links): deleting them frees nothing. With
-    ``apply`` what can go is deleted. ``gone`` counts, over several runs of one preview, the names that would go.
+    ``apply`` what can go is deleted. ``gone`` counts, over several runs of one preview, the names that would go. With ``abandon``
+    nothing is kept for a resume: what is deleted of an unfinished run its resume makes again. A run that works and what a fork
+    points at are safe from that too.
 
     Raises VerbError: usage (an unknown artefact), not_found, permission.
     """
@@ -42,8 +49,8 @@ def prune(
     gone = {} if gone is None or apply else gone
     items = []
     for name in artefacts:
-        files = _files(run_dir, name, found)
-        kept = _kept(name, found, pins) if files else ""
+        files = _files(run_dir, name, found, abandon)
+        kept = _kept(name, found, pins, abandon) if files else ""
         sizes = [0 if path.is_symlink() else about.st_size for path, about in files]
         item = {"what": name, "files": len(files), "bytes": sum(sizes), "freed_bytes": 0, "kept": kept}
         if not kept:
@@ -65,21 +72,23 @@ def _last_name(about: os.stat_result, gone: Dict[Tuple[int, int], int]) -> bool:
     return gone[key] >= about.st_nlink
 
 
-def _kept(name: str, found: Dict[str, Any], pins: List[Tuple[str, Dict[str, Any]]]) -> str:
+def _kept(name: str, found: Dict[str, Any], pins: List[Tuple[str, Dict[str, Any]]], abandon: bool) -> str:
     if found["state"] in state.LIVE:
         return f"the run is {found['state']}"
     needs = {"states": ("extract",), "checkpoints": ("train",), "untrained": ("train",)}.get(name, ())
     for new_id, pin in pins:
         if set(needs) & {*(pin.get("stages") or ()), *(pin.get("partial") or ())}:
             return f"the fork {new_id} points at them"
+    if abandon:
+        return ""
     if name == "states" and "train" not in found["stages"]:
-        return "the training has not finished and would need them"
+        return "the training has not finished and would need them (--abandon)"
     if name == "untrained" and "export" not in found["stages"]:
-        return "the run has not finished and may serve it for comparison"
+        return "the run has not finished and may serve it for comparison (--abandon)"
     return ""
 
 
-def _files(run_dir: Path, name: str, found: Dict[str, Any]) -> List[Tuple[Path, os.stat_result]]:
+def _files(run_dir: Path, name: str, found: Dict[str, Any], abandon: bool) -> List[Tuple[Path, os.stat_result]]:
     """What belongs to an artefact; symbolic links are another run's files and count as empty."""
     paths: Iterable[Path]
     if name == "states":
@@ -88,10 +97,11 @@ def _files(run_dir: Path, name: str, found: Dict[str, Any]) -> List[Tuple[Path, 
         steps = fork.checkpoints(run_dir)
         # A training that has not finished goes on from the newest one, and may end with the best.
         best = rundir.read_object(run_dir / "train" / "best.json").get("step")
-        going = steps if "train" in found["stages"] else [step for step in steps[:-1] if step != best]
+        done = abandon or "train" in found["stages"]
+        going = steps if done else [step for step in steps[:-1] if step != best]
         folders = [run_dir / "train" / "checkpoints" / f"step-{step}" for step in going]
         # And what a training that started over put aside.
-        folders += (run_dir / "train").glob("passed-over-step-*") if "train" in found["stages"] else ()
+        folders += (run_dir / "train").glob("passed-over-step-*") if done else ()
         paths = (path for folder in folders for path in folder.iterdir())
     elif name == "untrained":
         paths = (path for path in (run_dir / pruned.UNTRAINED).rglob("*") if not path.is_dir())

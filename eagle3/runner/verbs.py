@@ -255,7 +255,8 @@ def _prune(args: Args) -> Dict[str, Any]:
     chosen = [_existing(args)] if args.get("run_id") else rundir.runs(args["workspace"])
     artefacts = [str(name) for name in args.get("artefacts") or ()]
     gone: Dict[Any, int] = {}
-    return {"runs": [pruning.prune(run_dir, artefacts, bool(args.get("apply")), gone) for run_dir in chosen]}
+    abandon = bool(args.get("abandon"))
+    return {"runs": [pruning.prune(run_dir, artefacts, bool(args.get("apply")), gone, abandon) for run_dir in chosen]}
 
 
 def _dump(args: Args) -> Dict[str, Any]:

@@ -163,7 +163,10 @@ class Session:
 
     def _bytes_there(self) -> int:
         """What earlier attempts have written of the drafts and checkpoints."""
-        return sum(file.stat().st_size for file in (self.ctx.run_dir / "train").rglob("*") if file.is_file())
+        train = self.ctx.run_dir / "train"
+        # What was passed over stays beside what is written anew.
+        ours = [file for file in train.rglob("*") if not file.relative_to(train).parts[0].startswith("passed-over-")]
+        return sum(file.stat().st_size for file in ours if file.is_file())
 
     def _start(self) -> tuple[Checkpoint | None, bool]:
         """What to go on from, and whether it is the checkpoint of the run that this one was forked from."""

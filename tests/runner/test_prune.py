@@ -68,7 +68,7 @@ def test_what_is_named_goes_and_everything_else_stays(run_dir: Path) -> None:
 
 def test_the_untrained_draft_goes_once_the_run_has_finished_and_its_training_stays_whole(workspace: Path, run_dir: Path) -> None:
     (run_dir / "stages" / "export.json").unlink()
-    assert items(run_dir)["untrained"]["kept"] == "the run has not finished and may serve it for comparison"
+    assert items(run_dir)["untrained"]["kept"] == "the run has not finished and may serve it for comparison (--abandon)"
     put(run_dir, "stages/export.json", EXPORTED)
     assert items(run_dir)["untrained"]["freed_bytes"] == len(b"untrained")
     assert items(run_dir, "untrained", apply=True)["untrained"]["files"] == 1
@@ -89,16 +89,25 @@ def test_nothing_of_a_run_that_works_is_touched(workspace: Path) -> None:
     run_dir = Path(launching.launch(workspace, "r", "v = 1\n", plan("import time; time.sleep(600)"))["run_dir"])
     put(run_dir, "states/hs_0.safetensors", b"state")
     put(run_dir, "logs/server-plain.log", b"words")
-    found = items(run_dir, apply=True)
-    assert found["states"]["kept"] == found["logs"]["kept"] == "the run is running"
+    for abandon in (False, True):
+        found = {item["what"]: item for item in pruning.prune(run_dir, ALL, apply=True, abandon=abandon)["items"]}
+        assert found["states"]["kept"] == found["logs"]["kept"] == "the run is running"
     assert (run_dir / "states" / "hs_0.safetensors").exists()
 
 
 def test_an_unfinished_training_keeps_its_states_and_its_newest_checkpoint(run_dir: Path) -> None:
     (run_dir / "stages" / "train.json").unlink()
     found = items(run_dir, apply=True)
-    assert found["states"]["kept"] == "the training has not finished and would need them"
+    assert found["states"]["kept"] == "the training has not finished and would need them (--abandon)"
     assert forking.checkpoints(run_dir) == [100]
+
+
+def test_a_run_that_is_given_up_keeps_nothing_for_a_resume(run_dir: Path) -> None:
+    (run_dir / "stages" / "train.json").unlink()
+    assert pruning.prune(run_dir, ALL, abandon=True)["items"][0]["freed_bytes"] == 8000
+    assert (run_dir / "states" / "hs_0.safetensors").exists(), "a preview"
+    pruning.prune(run_dir, ALL, apply=True, abandon=True)
+    assert not forking.checkpoints(run_dir) and not list((run_dir / "states").glob("hs_*"))
 
 
 def test_an_unfinished_training_keeps_its_best_checkpoint_too_which_may_be_what_it_exports(run_dir: Path) -> None:

@@ -76,6 +76,7 @@ def test_a_fork_asks_no_room_for_what_it_links_to() -> None:
         ("train@50", "vocabulary.size=4096", "fork --from-stage vocabulary"),
         ("", "train.max_steps=0", "train.max_steps: a whole number of 1 or more (steps), not 0."),
         ("", "workspace=/x", "a fork stands in the workspace of its parent"),
+        ("", "evaluate.max_new_tokens=99999", "evaluate.max_new_tokens"),
         ("evaluate", "", "train has not finished in that run"),
     ],
 )

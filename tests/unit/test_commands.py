@@ -82,6 +82,7 @@ def test_a_runs_spec_starts_the_same_run_again(workspace: Path, parent: Path) ->
         (["--from-checkpoint", "50", "--set", "vocabulary.size=4096"], 2, "fork --from-stage vocabulary, or leave the field."),
         (["--from-stage", "evaluate", "--set", "train.max_steps=9"], 2, "train.max_steps changes train, which comes before"),
         (["--set", "train.max_step=9"], 2, "train.max_step: there is no such field"),
+        (["--set", "evaluate.max_new_tokens=99999"], 2, "evaluate.max_new_tokens"),
         (["--from-stage", "export"], 2, "evaluate has not finished in that run"),
     ],
 )
@@ -148,3 +149,11 @@ def test_prune_wants_a_run_or_all_of_them(workspace: Path, parent: Path, words: 
     done = ask(workspace, *words)
     assert done.exit_code == 2
     assert "Name a run, or say --all." in done.stderr
+
+
+def test_prune_gives_up_one_run_by_its_name(workspace: Path, parent: Path) -> None:
+    done = ask(workspace, "prune", "--all", "--states", "--abandon")
+    assert (done.exit_code, done.stderr) == (2, "Name the run to abandon: --abandon does not go with --all.\n")
+    (parent / "stages" / "train.json").unlink()
+    assert "would need them (--abandon)" in ask(workspace, "prune", "parent", "--states").stdout
+    assert "7.8 KiB freed." in ask(workspace, "prune", "parent", "--states", "--abandon").stdout
