@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eagle3.commands.common import DEFAULT_WORKSPACE, Json, Machine, Overrides, Size, Target, Workspace, fail, spec_of
+from eagle3.commands import spec as spec_commands
+from eagle3.commands.common import DEFAULT_WORKSPACE, Json, Machine, Overrides, Size, Target, Workspace, fail
 from eagle3.core.wording import bytes_label
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ Say = Callable[[str], None]
 
 
 def prefetch(
+    source: spec_commands.Source = None,
     size: Size = "pilot",
     target: Target = "smollm2-135m",
     machine: Machine = "cpu",
@@ -31,13 +33,15 @@ def prefetch(
     as_json: Json = False,
 ) -> None:
     """Bring the target, and with --environments the worker's packages, onto this machine: size and room first; asked again
-    it goes on where it was interrupted."""
-    spec = spec_of(size, target, machine, overrides, as_json=as_json, workspace=workspace)
+    it goes on where it was interrupted. Prompts are counted, and vLLM's environment is yours: neither is brought."""
+    spec = spec_commands.read(source, size, target, machine, overrides, workspace, as_json=as_json)
+    spec = spec.model_copy(update={"workspace": workspace})
 
     def say(text: str) -> None:
         typer.echo(text, err=as_json)
 
     told = _target(spec, say, dry_run=dry_run, as_json=as_json)
+    told["prompts"] = _prompts(spec, say)
     if environments:
         told["environment"] = _environment(spec, options or [], say, dry_run=dry_run, as_json=as_json)
     if as_json:
@@ -47,6 +51,8 @@ def prefetch(
         typer.echo(f"{spec.target.name} is at {told['folder']}, whole.")
     if (told.get("environment") or {}).get("there"):
         typer.echo(f"The environment is ready: --set worker_python={told['environment']['python']}")
+        if not spec.server_python:
+            typer.echo("It has no vLLM in it: --set server_python= names the Python that has.")
 
 
 def _target(spec: RunSpec, say: Say, *, dry_run: bool, as_json: bool) -> dict[str, Any]:
@@ -70,6 +76,22 @@ def _target(spec: RunSpec, say: Say, *, dry_run: bool, as_json: bool) -> dict[st
     except (hub.HubError, TargetError) as error:
         raise fail(str(error), as_json=as_json) from error
     return told
+
+
+def _prompts(spec: RunSpec, say: Say) -> dict[str, Any]:
+    """How many prompts the spec asks for and how many there are; where they are too few, prepare would refuse them: said."""
+    from eagle3.stages.context import StageError
+    from eagle3.stages.prompts import read_builtin, read_file, user_file
+
+    asked = spec.data.train_prompts + spec.data.heldout_prompts
+    try:
+        there = len(read_builtin() if spec.data.prompts == "builtin" else read_file(user_file(spec.data.prompts)))
+    except StageError as error:
+        say(str(error))
+        return {"asked": asked, "there": 0}
+    if there < asked:
+        say(f"The run asks for {asked} prompts and there are {there}: have a file of them here, and name it as data.prompts.")
+    return {"asked": asked, "there": there}
 
 
 def _environment(spec: RunSpec, options: list[str], say: Say, *, dry_run: bool, as_json: bool) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from safetensors.numpy import save
 from typer.testing import CliRunner
 
 from eagle3 import cli, hub
+from eagle3.core.presets import resolve
 from eagle3.engines.model_dir import fingerprint
 from tests.runner.support import wait_for
 from tests.support.hub import COMMIT, Hub, serving
@@ -84,6 +85,22 @@ def test_a_downloaded_target_tells_its_commit_and_is_the_same_target_without_it(
     before = fingerprint(place(tmp_path))
     (place(tmp_path) / hub.SOURCE_FILE).unlink()
     assert (hub.commit_of(place(tmp_path)), fingerprint(place(tmp_path))) == ("", before)
+
+
+def test_prompts_that_are_too_few_are_said_before_the_paid_hours(acme: Hub, tmp_path: Path) -> None:
+    done = prefetch("--dry-run", "--set", "data.train_prompts=5000", "--json")
+    assert json.loads(done.stdout)["prompts"] == {"asked": 5020, "there": 288}
+    assert "The run asks for 5020 prompts and there are 288" in done.stderr
+    assert "prompts" not in prefetch("--dry-run").stdout, "enough of them are not worth a word"
+    missing = prefetch("--dry-run", "--set", f"data.prompts={tmp_path}/none.jsonl")
+    assert missing.exit_code == 0 and f"{tmp_path}/none.jsonl" in missing.stdout
+
+
+def test_what_a_spec_file_asks_for_is_brought(acme: Hub, tmp_path: Path) -> None:
+    spec = resolve("pilot", "smollm2-135m", "cpu", {"target.source": f"hub:{REPO}", "target.model": "{cache}/targets/tiny"})
+    (tmp_path / "mine.toml").write_text(spec.to_toml())
+    told = json.loads(CliRunner().invoke(cli.app, ["prefetch", str(tmp_path / "mine.toml"), "--dry-run", "--json"]).stdout)
+    assert (told["source"], told["files"]) == (REPO, 5)
 
 
 def test_a_target_that_is_there_asks_the_hub_nothing(acme: Hub, tmp_path: Path) -> None:
