@@ -156,7 +156,7 @@ def bring_target(ctx: StageContext) -> None:
 
 def tell_made_from(ctx: StageContext) -> None:
     """Put down what this attempt is made from besides the spec, and say where that is not what the one before was made from."""
-    before, now = made_from.of_run(ctx.run_dir), made_from.here(ctx.spec, ctx.worker_python)
+    before, now = made_from.of_run(ctx.run_dir), made_from.here(ctx.spec, sys.executable)
     if changed := made_from.differences(before, now):
         text = f"Since the attempt before something has changed. {' '.join(changed)}"
         ctx.journal.event("made-from", text, level="warn")
