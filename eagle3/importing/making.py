@@ -47,7 +47,9 @@ def make(workspace: str, run_id: str, spec: RunSpec, launch: dict[str, Any], sou
         (folder / "progress.json").unlink(missing_ok=True)
         rundir.write_json(folder / filling.FILE, {**told, "t": time.time()})
 
-    if not make_run_dir(run_dir, spec.to_toml(), plan, None, fill=put):
+    # What is imported was made from prompts that need not be here.
+    asked = {key: value for key, value in plan.items() if key != "prompts"}
+    if not make_run_dir(run_dir, spec.to_toml(), asked, None, fill=put):
         raise VerbError("usage", f"The run {run_id} exists already.", "Choose another --id.")
     return {"run_id": run_id, "run_dir": str(run_dir)} | told
 
