@@ -205,6 +205,11 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
     (ctx.run_dir / "result.json").unlink(missing_ok=True)
     ctx.journal.event("stage-started", f"{name} starts.", stage=name)
     ctx.journal.restart_rate()
+    # A stage goes on from what an earlier attempt has left: its seconds are then not the whole of it.
+    begun_path = ctx.path("stages", f".{name}.begun")
+    parents = rundir.read_object(ctx.run_dir / "fork.json").get("partial") or []
+    begun = begun_path.exists() or record is not None or name in parents
+    begun_path.touch()
     since, paused_s = time.time(), ctx.paused_s
     figures: dict[str, Any] = module.run(ctx)
     seconds = time.time() - since - (ctx.paused_s - paused_s)
@@ -220,9 +225,11 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
             "outputs": outputs(ctx.run_dir, module.OUTPUTS, ctx.check_stop),
             "figures": figures,
             "seconds": round(seconds, 2),
+            "begun_before": begun,
             "t": time.time(),
         },
     )
+    begun_path.unlink(missing_ok=True)
     ctx.journal.event("stage-finished", f"{name} took {duration_label(seconds)}.", stage=name)
 
 

@@ -30,8 +30,9 @@ def make(workspace: str, run_id: str, spec: RunSpec, launch: dict[str, Any], sou
     run_dir = rundir.run_path(workspace, run_id)
     if run_dir.exists():
         raise VerbError("usage", f"The run {run_id} exists already.", "Choose another --id.")
-    # What the whole run would take says nothing of a run that begins with the states of another.
-    asked = {key: value for key, value in launch.items() if key != "needs"}
+    # What the whole run would take says nothing of a run that begins with the states of another, and their prompts need
+    # not be here.
+    asked = {key: value for key, value in launch.items() if key not in ("needs", "prompts")}
     plan = {**check_launch(asked), "v": 1, "actor": by, "created_at": time.time()}
     told: dict[str, Any] = {"v": 1, "sources": [str(source) for source in sources], "by": by}
 
@@ -47,9 +48,7 @@ def make(workspace: str, run_id: str, spec: RunSpec, launch: dict[str, Any], sou
         (folder / "progress.json").unlink(missing_ok=True)
         rundir.write_json(folder / filling.FILE, {**told, "t": time.time()})
 
-    # What is imported was made from prompts that need not be here.
-    asked = {key: value for key, value in plan.items() if key != "prompts"}
-    if not make_run_dir(run_dir, spec.to_toml(), asked, None, fill=put):
+    if not make_run_dir(run_dir, spec.to_toml(), plan, None, fill=put):
         raise VerbError("usage", f"The run {run_id} exists already.", "Choose another --id.")
     return {"run_id": run_id, "run_dir": str(run_dir)} | told
 
