@@ -53,6 +53,7 @@ from eagle3.core.records import RunSummary
 from eagle3.core.run_states import LIVE_STATES
 from eagle3.core.wording import progress_line, went_on
 from eagle3.measured import rates_of
+from eagle3.problems_here import problems_here
 
 HELP = "Start, stop and read runs on this machine. Exit codes: 0 fine, 1 a run failed, 2 wrong usage."
 
@@ -117,11 +118,13 @@ def run(
         spec = spec.model_copy(update={"workspace": workspace, "forked_from": ""})
         spec = held_against(source, spec, workspace, exact=exact, as_json=as_json)
     expected = estimate(spec, rates_of(Path(spec.workspace).expanduser(), spec))
-    if expected.problems:
-        raise fail(expected.problems[0], EXIT_USAGE, as_json=as_json)
+    name = run_id or new_run_id(spec, time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2))
+    # Before anything is made, and before services yield. Asking again under a run's id starts nothing, so nothing must be here.
+    there = (Path(spec.workspace).expanduser() / "runs" / name).exists()
+    if problems := expected.problems or ([] if there else problems_here(spec)):
+        raise fail(problems[0], EXIT_USAGE, as_json=as_json)
     for line in break_even_lines(expected):
         typer.echo(line, err=True)
-    name = run_id or new_run_id(spec, time.strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2))
     names = [*(secret or []), *filter(None, [spec.alerts.webhook_env])]
     start(spec.workspace, name, spec, names, resume=False, detach=detach, as_json=as_json)
 

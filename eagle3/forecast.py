@@ -68,18 +68,31 @@ def write(run_dir: Path, spec: RunSpec) -> None:
 
 def outcome(run_dir: Path, records: Mapping[str, Any]) -> dict[str, Any]:
     """How far off the estimate was, for ``result.json``; empty where none was written. Stages taken over from another run are
-    left out: they took no time here."""
+    left out: they took no time here. So are the seconds of those that an earlier attempt had begun (``left_out`` names them)."""
     found = rundir.read_object(run_dir / FILE)
     seen: set[tuple[int, int]] = set()
     actual: dict[str, dict[str, float]] = {}
+    left_out = []
     for stage, patterns in _FILES_OF.items():
         size = sum(file_sizes(run_dir, patterns, seen))
         record = records.get(stage) or {}
         figures = record.get("figures") or {}
-        # A training that went on from a checkpoint took only a part of its time in this attempt.
-        if record and not taken_over(record) and figures.get("resumed_from") is None:
-            actual[stage] = {"seconds": float(record["seconds"]), "bytes": float(size), **_tokens(stage, figures)}
-    return compare(found, actual) if found else {}
+        if not record or taken_over(record):
+            continue
+        actual[stage] = {"bytes": float(size), **_tokens(stage, figures)}
+        if went_on(stage, record):
+            left_out.append(stage)
+        else:
+            actual[stage]["seconds"] = float(record["seconds"])
+    return {**compare(found, actual), **({"left_out": left_out} if left_out else {})} if found else {}
+
+
+def went_on(stage: str, record: Mapping[str, Any]) -> bool:
+    """Whether a stage took only a part of its time in the attempt that finished it: a training went on from a checkpoint, another
+    stage from what an earlier attempt had landed."""
+    if stage == "train":
+        return record["figures"].get("resumed_from") is not None
+    return bool(record.get("begun_before"))
 
 
 def learn(run_dir: Path, spec: RunSpec, records: Mapping[str, Any]) -> dict[str, float]:
@@ -152,7 +165,9 @@ def note_line(found: Mapping[str, Any]) -> str:
     ]  # fmt: skip
     if "seconds_ratio" not in found or not parts:
         return ""
-    return f"Took {found['seconds_ratio']:.2f} times the estimated time (by stage: {', '.join(parts)})."
+    missing = found.get("left_out") or []
+    besides = f"; without {' and '.join(missing)}, which an earlier attempt had begun" if missing else ""
+    return f"Took {found['seconds_ratio']:.2f} times the estimated time (by stage: {', '.join(parts)}{besides})."
 
 
 def file_sizes(folder: Path, patterns: tuple[str, ...], seen: set[tuple[int, int]]) -> list[int]:

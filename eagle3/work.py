@@ -31,6 +31,7 @@ from eagle3.failures import explain, read_spec
 from eagle3.journal import Journal
 from eagle3.rows import read_rows_past_torn
 from eagle3.runner import notes, pruned, rundir
+from eagle3.stages import prepare
 from eagle3.stages.context import StageContext, StageError, Stopped
 from eagle3.stages.hold import Hold
 from eagle3.targets import TargetError, fetch, model_dir
@@ -87,6 +88,10 @@ def work(run_dir: Path) -> int:
         )
         journal.event("attempt", f"Attempt {attempt} works on {spec.size} of {spec.target.name} (spec {spec.hash}).")
         tell_lineage(ctx)
+        if to_fetch(ctx) and not (run_dir / "stages" / "prepare.json").exists():
+            stage = "prepare"  # a target may take hours to come, and prompts that cannot be used are known now
+            prepare.look_at_prompts(spec)
+            stage = "start"
         bring_target(ctx)
         tell_made_from(ctx)
         if attempt == 1:
@@ -130,15 +135,21 @@ def tell_share(ctx: StageContext) -> None:
     )
 
 
+def to_fetch(ctx: StageContext) -> bool:
+    """Whether the target is not on this machine, and its preset says where it comes from. A folder that somebody named is
+    theirs: a wrong path is an error, not a place to put a model."""
+    target = ctx.spec.target
+    return bool(target.source) and "{cache}" in target.model and not ctx.model_dir.exists()
+
+
 def bring_target(ctx: StageContext) -> None:
     """Fetch a target that is not on this machine and whose preset says where it comes from. Raises StageError.
 
     Before the first stage, since the target's files are part of what the stages are made from.
     """
-    target = ctx.spec.target
-    # A folder that somebody named is theirs: a wrong path is an error, not a place to put a model.
-    if not target.source or "{cache}" not in target.model or ctx.model_dir.exists():
+    if not to_fetch(ctx):
         return
+    target = ctx.spec.target
 
     def alive() -> None:
         ctx.journal.progress("prepare", 0, None, "", quiet_s=1800, reason=f"fetching {target.name}, once on this machine")
@@ -194,6 +205,11 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
     (ctx.run_dir / "result.json").unlink(missing_ok=True)
     ctx.journal.event("stage-started", f"{name} starts.", stage=name)
     ctx.journal.restart_rate()
+    # A stage goes on from what an earlier attempt has left: its seconds are then not the whole of it.
+    begun_path = ctx.path("stages", f".{name}.begun")
+    parents = rundir.read_object(ctx.run_dir / "fork.json").get("partial") or []
+    begun = begun_path.exists() or record is not None or name in parents
+    begun_path.touch()
     since, paused_s = time.time(), ctx.paused_s
     figures: dict[str, Any] = module.run(ctx)
     seconds = time.time() - since - (ctx.paused_s - paused_s)
@@ -209,9 +225,11 @@ def run_stage(ctx: StageContext, name: str, module: ModuleType) -> None:
             "outputs": outputs(ctx.run_dir, module.OUTPUTS, ctx.check_stop),
             "figures": figures,
             "seconds": round(seconds, 2),
+            "begun_before": begun,
             "t": time.time(),
         },
     )
+    begun_path.unlink(missing_ok=True)
     ctx.journal.event("stage-finished", f"{name} took {duration_label(seconds)}.", stage=name)
 
 

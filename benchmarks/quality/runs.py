@@ -54,7 +54,8 @@ TRAINED = Planned("trained", "full")
 """240 prompts, answers of at most 128 tokens, 1,300 steps of 256 tokens."""
 PILOT = Planned("pilot", "pilot")
 """64 prompts, answers of at most 96 tokens, 200 steps of 256 tokens."""
-UNTRAINED = Planned("untrained", "full", {"train.max_steps": "1", "train.learning_rate": "1e-12"}, fork_of="trained")
+NOTHING_LEARNT = {"train.max_steps": "1", "train.warmup_steps": "0", "train.learning_rate": "1e-12"}
+UNTRAINED = Planned("untrained", "full", NOTHING_LEARNT, fork_of="trained")
 """The draft as a training finds it: one step at a rate that moves nothing. Prompts, answers and states are the trained one's."""
 
 QUICK = {
@@ -62,6 +63,7 @@ QUICK = {
     "data.heldout_prompts": "8",
     "regenerate.max_new_tokens": "32",
     "train.max_steps": "4",
+    "train.warmup_steps": "1",
     "evaluate.prompts": "8",
     "evaluate.max_new_tokens": "32",
 }

@@ -93,6 +93,7 @@ def _do(
 
     home = Path(full.workspace).expanduser().absolute()
     run_dir = home / "runs" / name
+    sure_tokens = 0
     if run_dir.is_dir():
         short = spec_in(run_dir, as_json=as_json)
     else:
@@ -101,8 +102,8 @@ def _do(
             chosen = prompts.write(full, model_dir(full.target.model), file, prompts.prompts_of(full))
         except StageError as error:
             raise fail(str(error), as_json=as_json) from error
-        short = shortened(full, str(file))
-        about = "" if chosen.exact else " (guessed: the target has no tokenizer.json here yet)"
+        short, sure_tokens = shortened(full, str(file)), chosen.sure_tokens
+        about = "" if chosen.exact else " at most (by its bytes: the target's tokenizer is not here)"
         say(f"{chosen.prompts} prompts, the longest of {chosen.longest_tokens:,} tokens{about}; prompts in {file}.")
     known = rates_of(home, full)
     before = estimate(full, known)
@@ -111,6 +112,7 @@ def _do(
     there = run_dir.is_dir()
     if not there:
         began(resume=False)
+        doing.note(run_dir, chosen_tokens=sure_tokens)
         doing.note(run_dir, rates=as_rows(rates(full, known)), seconds_before=before.seconds, full=full.model_dump(mode="json"))
     say(f"{name} runs in {run_dir}; it may take {duration_label(limit_s)}.")
     try:

@@ -31,6 +31,7 @@ from eagle3.core.spec import RunSpec
 from eagle3.engines.model_dir import misfit
 from eagle3.forecast import here
 from eagle3.measured import rates_of
+from eagle3.problems_here import problems_here
 from eagle3.targets import model_dir
 
 app = typer.Typer(invoke_without_command=True, no_args_is_help=False, help="The RunSpec before anything starts.")
@@ -104,7 +105,7 @@ def validate(
     """Whether a run could be started with it; says what is wrong, and exits with 1 where something is."""
     found = read(source, size, target, machine, overrides, workspace, as_json=as_json)
     wrong = misfit(model_dir(found.target.model), found.target)
-    problems = [*estimate_of(found).problems, *([wrong] if wrong else [])]
+    problems = [*(estimate_of(found).problems or problems_here(found)), *([wrong] if wrong else [])]
     if as_json:
         typer.echo(json.dumps({"hash": found.hash, "problems": problems}))
     for problem in problems:

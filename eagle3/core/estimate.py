@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from eagle3.core.problems import problems
 from eagle3.core.rates import Rate, RateSource, break_even_lens, rates, sample_tokens
 from eagle3.core.shape import draft_size
 from eagle3.core.spec import STAGES, RunSpec
@@ -23,8 +24,6 @@ LOG_BYTES = 16 << 20
 """Room for the logs of the run and of its servers."""
 FOR_A_WHILE = "for a while (a checkpoint more as it is saved, a copy of the draft for its export)"
 METRIC_BYTES_A_STEP = 500
-BUILTIN_PROMPTS = 288
-"""Lines of the prompts that come with the package."""
 LOSSLESS_TOKENS = 48
 """Tokens compared of each single-stream answer at most."""
 IMPORT_S = 10.0
@@ -149,7 +148,7 @@ def estimate(spec: RunSpec, measured: Mapping[str, Any] | None = None, taken: Co
         state_bytes_a_token=size.state_bytes_a_token,
         checkpoint_bytes=size.checkpoint_bytes,
         draft_bytes=size.saved_bytes,
-        problems=_problems(spec),
+        problems=problems(spec),
         break_even=break_even_lens(spec, measured),
     )
 
@@ -253,38 +252,6 @@ def _needs(spec: RunSpec, peak: int, samples: int, tokens: int, taken: Collectio
             Need(spec.target.model, spec.target.weights_bytes, 200, f"the files of {spec.target.name}", unless=spec.target.model)
         )
     return needs
-
-
-def _problems(spec: RunSpec) -> list[str]:
-    found = []
-    asked = spec.data.train_prompts + spec.data.heldout_prompts
-    if spec.data.prompts == "builtin" and asked > BUILTIN_PROMPTS:
-        found.append(
-            f"data.prompts is 'builtin', which has {BUILTIN_PROMPTS} prompts, and {asked:,} are asked for; "
-            "set data.prompts to a JSONL file of conversations."
-        )
-    if spec.target.vocab_size and spec.vocabulary.size > spec.target.vocab_size:
-        found.append(
-            f"vocabulary.size is {spec.vocabulary.size:,}, and {spec.target.name} has {spec.target.vocab_size:,} tokens; "
-            "lower vocabulary.size."
-        )
-    if spec.data.prompt_tokens >= spec.target.max_model_len:
-        found.append(
-            f"data.prompt_tokens ({spec.data.prompt_tokens:,}) leaves no room for an answer within target.max_model_len "
-            f"({spec.target.max_model_len:,}); raise the limit or take shorter prompts."
-        )
-    if spec.evaluate.max_new_tokens >= spec.target.max_model_len:
-        found.append(
-            f"evaluate.max_new_tokens ({spec.evaluate.max_new_tokens:,}) leaves no room for a prompt within "
-            f"target.max_model_len ({spec.target.max_model_len:,}); lower it or raise the limit."
-        )
-    memory = spec.hardware.gpus and len(spec.devices.extract) * spec.hardware.gpu_memory_bytes
-    if memory and spec.target.weights_bytes > 0.95 * memory:
-        found.append(
-            f"{spec.target.name} has {bytes_label(spec.target.weights_bytes)} of weights, and the "
-            f"{len(spec.devices.extract)} GPUs of devices.extract have {bytes_label(memory)}; name more GPUs or another machine."
-        )
-    return found
 
 
 def refusal(need: Need, free_bytes: int, floor_bytes: int) -> str:

@@ -40,6 +40,8 @@ def launch_request(spec: RunSpec, *, default_python: str, pythonpath: str) -> di
         "label": {"size": spec.size, "target": spec.target.name, "machine": spec.machine},
         "stage_names": list(STAGES),
         "spec_hash": spec.hash,
+        # Looked at before services yield.
+        "prompts": spec.data.prompts,
         # What the runner holds against the disk before anything is made.
         "needs": {"bytes": need.bytes, "inodes": need.inodes, "what": need.what, "keeps_bytes": spec.disk_floor_bytes},
         "disk_floor_bytes": spec.disk_floor_bytes,

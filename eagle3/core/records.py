@@ -92,6 +92,7 @@ class StageRecord(Record):
     outputs: dict[str, dict[str, Any]] = Field(default_factory=dict)
     figures: dict[str, Any] = Field(default_factory=dict)
     seconds: float = 0.0
+    begun_before: bool = Field(False, description="an earlier attempt had begun it, so that `seconds` are not the whole of it")
     t: float = 0.0
 
 

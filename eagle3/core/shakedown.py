@@ -20,6 +20,10 @@ STEPS_PAST_SAVE = 2
 LEAST_PROMPTS = 8
 TEMPLATE_TOKENS = 64
 """Room that a prompt leaves for the chat template and the target's own system message."""
+SHAPE_SHARE = 0.8
+"""Of what was chosen, so long the longest sample must have been."""
+COMPARED_STEPS = 2
+"""Steps whose losses are compared at least, where the training has as many: one may be alike by chance."""
 FINISHED = ("prepare", "regenerate", "extract", "vocabulary")
 """Stages that are finished when the training is killed."""
 REPEATS_WITHIN = {"float32": 1e-4, "bfloat16": 2e-2}
@@ -76,7 +80,9 @@ def prompt_limit(spec: RunSpec) -> int:
 @dataclass(frozen=True)
 class Seen:
     """What a shakedown has left behind. ``killed_attempt``: which one it killed, by the signal ``killed_by``, and
-    ``left_alive`` of it lived on. ``before`` and ``after`` that: step → loss. ``stage_attempts``: who finished a stage."""
+    ``left_alive`` of it lived on. ``before`` and ``after`` that: step → loss. ``stage_attempts``: who finished a stage.
+    ``chosen_tokens``: what the longest prompt has for certain. ``rank_steps``: the last step of each rank of the training that
+    went on, by its own word."""
 
     state: str
     state_text: str
@@ -91,6 +97,8 @@ class Seen:
     stage_attempts: Mapping[str, int]
     served: Mapping[str, Any] = field(default_factory=dict)
     has_result: bool = False
+    chosen_tokens: int = 0
+    rank_steps: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,7 @@ def proofs(seen: Seen, spec: RunSpec) -> list[Proof]:
         _killed(seen),
         _resumed(seen),
         _losses(seen, spec),
+        *([_ranks(seen, spec)] if spec.train_ranks > 1 else []),
         _served(seen),
         Proof("result", seen.has_result and seen.state == "finished", f"the run {seen.state_text or seen.state}"),
     ]
@@ -120,11 +129,12 @@ def _shape(seen: Seen, spec: RunSpec) -> Proof:
     text = (
         f"longest sample {seen.longest_tokens:,} of {limit:,} tokens (target.max_model_len), packs of {spec.train.pack_tokens:,}"
     )
-    return Proof(
-        "shape",
-        "extract" in seen.stage_attempts and seen.longest_tokens > 0,
-        text if seen.longest_tokens else "no sample was made",
-    )
+    if not seen.longest_tokens:
+        return Proof("shape", False, "no sample was made")
+    least = SHAPE_SHARE * seen.chosen_tokens
+    if seen.longest_tokens < least:
+        text += f"; a prompt of {seen.chosen_tokens:,} was chosen, so longer ones were refused: see the log of regenerate"
+    return Proof("shape", "extract" in seen.stage_attempts and seen.longest_tokens >= least, text)
 
 
 def _saved(seen: Seen) -> Proof:
@@ -156,10 +166,23 @@ def _losses(seen: Seen, spec: RunSpec) -> Proof:
     both = sorted(first.keys() & second.keys())
     if not both:
         return Proof("same losses", False, "no step was done by both attempts, so nothing can be compared")
+    wanted = min(COMPARED_STEPS, spec.train.max_steps - (seen.resumed_from or 0))
+    if len(both) < wanted:
+        return Proof("same losses", False, f"{len(both)} step was done by both attempts, and {wanted} are to be compared")
     off = max(abs(first[step] - second[step]) / max(abs(first[step]), 1e-12) for step in both)
     limit = REPEATS_WITHIN[spec.train.dtype]
     text = f"{len(both)} steps done twice ({both[0]} to {both[-1]}), losses within {off:.1e} of each other (limit {limit:.0e})"
     return Proof("same losses", off <= limit, text)
+
+
+def _ranks(seen: Seen, spec: RunSpec) -> Proof:
+    """That every rank went on behind the checkpoint and to the end."""
+    ranks, last = spec.train_ranks, spec.train.max_steps
+    done = [rank for rank in range(ranks) if seen.rank_steps.get(rank, 0) >= last]
+    if len(done) == ranks:
+        return Proof("ranks", True, f"all {ranks} ranks took every step up to {last}")
+    behind = ", ".join(f"{rank} ({seen.rank_steps.get(rank, 'no step')})" for rank in range(ranks) if rank not in done)
+    return Proof("ranks", False, f"{len(done)} of {ranks} ranks took step {last}; not rank {behind}; see their logs")
 
 
 def _served(seen: Seen) -> Proof:

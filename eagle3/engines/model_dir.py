@@ -26,9 +26,7 @@ def check_model_dir(path: Path) -> dict[str, Any]:
     """The folder's ``config.json``. Raises StageError, naming the file, when the folder, the configuration, the tokenizer
     or a shard is missing, a shard is shorter or longer than its header says, or a file is only a Git LFS pointer."""
     if not path.is_dir():
-        raise StageError(
-            f"The target's folder {path} is not there; correct target.model, or for a preset's target run `eagle3 target NAME`."
-        )
+        raise StageError(absent(path))
     config = _json(path / "config.json")
     if not any((path / name).is_file() for name in _TOKENIZERS):
         raise StageError(f"{path} holds no tokenizer (none of {', '.join(_TOKENIZERS)}); copy the model's folder again, whole.")
@@ -82,6 +80,11 @@ def fingerprint(path: Path) -> str:
                 content.seek((size - _SAMPLE_BYTES) * sample // (_SAMPLES - 1))
                 digest.update(content.read(_SAMPLE_BYTES))
     return digest.hexdigest()[:16]
+
+
+def absent(path: Path) -> str:
+    """That the target's folder is not there, as a sentence."""
+    return f"The target's folder {path} is not there; correct target.model, or for a preset's target run `eagle3 target NAME`."
 
 
 def check_safetensors(path: Path, *, of: str = "") -> set[str]:

@@ -30,8 +30,9 @@ def make(workspace: str, run_id: str, spec: RunSpec, launch: dict[str, Any], sou
     run_dir = rundir.run_path(workspace, run_id)
     if run_dir.exists():
         raise VerbError("usage", f"The run {run_id} exists already.", "Choose another --id.")
-    # What the whole run would take says nothing of a run that begins with the states of another.
-    asked = {key: value for key, value in launch.items() if key != "needs"}
+    # What the whole run would take says nothing of a run that begins with the states of another, and their prompts need
+    # not be here.
+    asked = {key: value for key, value in launch.items() if key not in ("needs", "prompts")}
     plan = {**check_launch(asked), "v": 1, "actor": by, "created_at": time.time()}
     told: dict[str, Any] = {"v": 1, "sources": [str(source) for source in sources], "by": by}
 

@@ -63,7 +63,7 @@ def fork(
     if (child / "launch.json").exists():
         return _already(child, spec_toml, run_id)
     # What the whole run would take says nothing of a run that begins with another's files.
-    asked = {key: value for key, value in launch.items() if key != "needs"}
+    asked = {key: value for key, value in launch.items() if key not in ("needs", "prompts")}
     plan = {**check_launch(asked), "v": 1, "actor": actor, "created_at": time.time(), "forked_from": run_id}
     pin = parent / PINS / f"{new_id}.json"
     with contextlib.suppress(FileExistsError):

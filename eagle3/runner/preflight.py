@@ -98,6 +98,21 @@ def check_disk(workspace: Path, need_bytes: int = MIN_FREE_BYTES) -> None:
         )
 
 
+def check_prompts(prompts: Any) -> None:
+    """Raises VerbError("usage") where the run's own prompts file cannot be read: it is the first thing that the worker reads,
+    but by then services have yielded. ``prompts``: ``data.prompts`` of the spec; the shipped ones are always there."""
+    if not isinstance(prompts, str) or prompts in ("", "builtin"):
+        return
+    path = Path(prompts)
+    with contextlib.suppress(RuntimeError):  # an unknown ~user stays as it is and is then not found
+        path = path.expanduser()
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise VerbError("usage", f"The prompts file {path} cannot be read ({error.strerror}).", "Set data.prompts.") from error
+
+
 def check_needs(workspace: Path, needs: Any) -> None:
     """Raises VerbError("disk") where the disk has not the room that the whole run will take, by the estimate in the launch.
 
@@ -144,6 +159,7 @@ def make_run_dir(
     """
     workspace = run_dir.parent.parent
     check_disk(workspace)
+    check_prompts(launch.get("prompts"))
     check_needs(workspace, launch.get("needs"))
     mode = 0o2770 if launch.get("group") else 0o700
     temporary = run_dir.parent / f".new-{run_dir.name}-{os.urandom(6).hex()}"

@@ -11,8 +11,8 @@ from eagle3.core.spec import RunSpec
 from eagle3.rows import write_rows
 from eagle3.stages.prompts import Prompt, read_builtin, read_file, user_file
 
-CHARACTERS_A_TOKEN = 3
-"""Where the target brings no tokenizer.json: English has about four, so lengths are rather taken too large."""
+LONGEST_TOKEN_BYTES = 8
+"""Bytes that a text's tokens have on average at most; English has about four."""
 SPARE_PROMPTS = 4
 """Prompts beyond those that are used: some may turn out to be the same, or to be refused."""
 
@@ -21,11 +21,13 @@ Count = Callable[[str], int]
 
 @dataclass(frozen=True)
 class Chosen:
-    """How many prompts were written, and how long the longest is, in tokens (``exact``: counted by the target's tokenizer)."""
+    """How many prompts were written, and how long the longest is, in tokens (``exact``: counted by the target's tokenizer; else
+    it has no more). ``sure_tokens``: what the longest that is used has at least."""
 
     prompts: int
     longest_tokens: int
     exact: bool
+    sure_tokens: int
 
 
 def write(spec: RunSpec, model_dir: Path, file: Path, count: int) -> Chosen:
@@ -34,17 +36,25 @@ def write(spec: RunSpec, model_dir: Path, file: Path, count: int) -> Chosen:
     Raises StageError where the run's own prompts cannot be read.
     """
     own = read_builtin() if spec.data.prompts == "builtin" else read_file(user_file(spec.data.prompts))
-    counter, exact = counter_of(model_dir)
+    counter, exact = counter_of(model_dir, trust_code=spec.target.trust_remote_code)
     limit = prompt_limit(spec)
     lengths = [_tokens(prompt, counter, spec) for prompt in own]
+    said = sorted(
+        (sum(map(counter, (own[place].system, *own[place].turns))) for place in longest(lengths, limit, count)), reverse=True
+    )
+    # Some to spare are written too, and which of them are used is not known; the one that fills all is of a kind of its own,
+    # and one of each kind is used as far as there are as many places.
+    sure = said[min(SPARE_PROMPTS, len(said) - 1)]
     chosen = [own[place] for place in longest(lengths, limit, count)]
     sizes = [lengths[place] for place in longest(lengths, limit, count)]
     full = stretched(chosen, counter, limit)
     if full is not None and counter(full.turns[0]) > max(sizes):
         chosen, sizes = [*chosen, full], [*sizes, counter(full.turns[0])]
+        if len({prompt.kind for prompt in chosen}) <= count - SPARE_PROMPTS:
+            sure = sizes[-1]
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_rows(file, [_row(prompt) for prompt in chosen])
-    return Chosen(len(chosen), max(sizes), exact)
+    return Chosen(len(chosen), max(sizes), exact, sure if exact else sure // LONGEST_TOKEN_BYTES)
 
 
 def prompts_of(spec: RunSpec) -> int:
@@ -53,15 +63,36 @@ def prompts_of(spec: RunSpec) -> int:
     return counts.train_prompts + counts.heldout_prompts + SPARE_PROMPTS
 
 
-def counter_of(model_dir: Path) -> tuple[Count, bool]:
-    """How many tokens a text has, and whether that is exact."""
+def counter_of(model_dir: Path, *, trust_code: bool = False) -> tuple[Count, bool]:
+    """How many tokens a text has, and whether that is exact: else it has no more than that. ``trust_code``: the target's own
+    tokenizer code may be run (``target.trust_remote_code``)."""
     try:
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
-    except Exception:  # noqa: BLE001 - no such file, no such package, a format that it does not know: all are guessed around
-        return lambda text: -(-len(text) // CHARACTERS_A_TOKEN), False
+    except Exception:  # noqa: BLE001 - no such file, no such package, a format that it does not know: all are counted around
+        return _counter_by_code(model_dir) if trust_code and (model_dir / "tokenizer_config.json").is_file() else _BOUND
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids), True
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())
+
+
+_BOUND: tuple[Count, bool] = (_bytes, False)
+"""No tokenizer has tokens of less than a byte."""
+
+
+def _counter_by_code(model_dir: Path) -> tuple[Count, bool]:
+    """By a tokenizer that the target brings as code, such as one of tiktoken."""
+    try:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(str(model_dir), trust_remote_code=True)
+        tokenizer.encode("a word", add_special_tokens=False)
+    except Exception:  # noqa: BLE001 - foreign code, which may lack a package or fail in any way: the bound remains
+        return _BOUND
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False)), True
 
 
 def stretched(prompts: Sequence[Prompt], counter: Count, limit: int) -> Prompt | None:

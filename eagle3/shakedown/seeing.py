@@ -11,7 +11,7 @@ from eagle3.core.shakedown import Proof, Seen, proofs, rate_rows
 from eagle3.core.spec import STAGES, RunSpec
 from eagle3.core.wording import bytes_label, duration_label
 from eagle3.rows import read_rows
-from eagle3.runner import fork, rundir, state
+from eagle3.runner import fork, ranks, rundir, state
 from eagle3.shakedown.doing import FILE, killed_attempt, training_rows
 
 V = 1
@@ -42,6 +42,8 @@ def seen(run_dir: Path, summary: dict[str, Any]) -> Seen:
         stage_attempts={name: int(record["attempt"]) for name, record in records.items() if record},
         served=result.get("served") or {},
         has_result=bool(result),
+        chosen_tokens=int(own.get("chosen_tokens") or 0),
+        rank_steps={rank.rank: rank.step for rank in ranks.read(run_dir, int((records.get("train") or {}).get("attempt") or 0))},
     )
 
 

@@ -50,13 +50,23 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
 def read_prompts(ctx: StageContext) -> tuple[list[Prompt], int]:
     """The different prompts that the spec names, and how many were left out for repeating an earlier one. Raises StageError."""
-    data = ctx.spec.data
-    prompts = read_builtin() if data.prompts == "builtin" else read_file(user_file(data.prompts))
-    unique = without_duplicates(prompts)
+    prompts, unique = _named(ctx.spec)
     duplicates = len(prompts) - len(unique)
     if duplicates:
         ctx.journal.event("data", f"{duplicates} of {len(prompts)} prompts repeat an earlier one and are left out.", level="warn")
     return unique, duplicates
+
+
+def look_at_prompts(spec: RunSpec) -> None:
+    """Find what this stage would find wrong with the prompts, before anything is made. Raises StageError in its words."""
+    data = spec.data
+    split(_named(spec)[1], data.train_prompts, data.heldout_prompts, data.seed, data.heldout_kinds)
+
+
+def _named(spec: RunSpec) -> tuple[list[Prompt], list[Prompt]]:
+    """The prompts that a spec names, and the different ones among them. Raises StageError."""
+    prompts = read_builtin() if spec.data.prompts == "builtin" else read_file(user_file(spec.data.prompts))
+    return prompts, without_duplicates(prompts)
 
 
 def write(ctx: StageContext, train: Sequence[Prompt], heldout: Sequence[Prompt]) -> dict[str, Any]:

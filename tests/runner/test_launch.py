@@ -249,3 +249,10 @@ def test_the_runners_own_question_to_the_gpus_is_nothing_that_a_worker_left_behi
     assert wait_end(run_dir)["code"] == 0
     kinds = [json.loads(line)["kind"] for line in (run_dir / "events.jsonl").read_text().splitlines()]
     assert kinds == ["attempt_started", "attempt_ended"]
+
+
+def test_prompts_that_are_not_there_are_refused_before_services_yield(workspace: Path) -> None:
+    with pytest.raises(VerbError, match=r"The prompts file /no/such\.jsonl cannot be read \(No such file or directory\)"):
+        launch(workspace, "r", "", shell("exit 0", prompts="/no/such.jsonl"))
+    assert not (workspace / "runs" / "r").exists()
+    assert launch(workspace, "r", "", shell("exit 0", prompts="builtin"))["attempt"] == 1

@@ -37,7 +37,7 @@ def test_a_shakedown_kills_its_worker_once_resumes_it_and_tells_what_it_measured
     first = rundir.read_object(run_dir / "attempts" / "1" / "exit.json")
     assert first["signal"] == 9 and not (run_dir / "attempts" / "3").exists()
     told = {proof["name"]: proof["text"] for proof in report["proofs"]}
-    assert "went on from step 10" in told["resume"] and "longest sample 321" in told["shape"]
+    assert "went on from step 10" in told["resume"] and "longest sample 864 of 1,024" in told["shape"]
     assert "limit 1e-04" in told["same losses"]
     rates = {row["rate"]: row for row in report["rates"]}
     assert (rates["extract_tok_s"]["estimated"], rates["extract_tok_s"]["measured"]) == (399.0, 800.0)
@@ -47,6 +47,13 @@ def test_a_shakedown_kills_its_worker_once_resumes_it_and_tells_what_it_measured
     # Asked again under its id it starts nothing and tells the same.
     again = shake(tmp_path)
     assert again[0] == 0 and again[1]["proofs"] == report["proofs"] and not (run_dir / "attempts" / "3").exists()
+
+
+def test_samples_far_shorter_than_the_prompts_that_were_chosen_are_not_the_runs_shape(tmp_path: Path) -> None:
+    code, report, _ = shake(tmp_path, "short samples")
+    assert (code, failed(report)) == (1, ["shape"])
+    (told,) = (proof["text"] for proof in report["proofs"] if proof["name"] == "shape")
+    assert told.startswith("longest sample 9 of") and "so longer ones were refused" in told
 
 
 def test_losses_that_do_not_go_on_from_the_checkpoint_fail_it_and_so_does_a_disk_too_small_for_the_whole_run(

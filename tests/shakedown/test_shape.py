@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from eagle3.core.presets import difference, names, resolve
 from eagle3.core.shakedown import Seen, longest, prompt_limit, proofs, shortened
-from eagle3.shakedown import prompts
+from eagle3.journal import Journal
+from eagle3.shakedown import prompts, seeing
 
 COUNTS = {
     "data.prompts", "data.train_prompts", "data.heldout_prompts", "train.max_steps", "train.warmup_steps",
@@ -63,6 +65,7 @@ def test_the_prompts_are_the_runs_own_longest_and_one_that_fills_what_the_server
     assert [row["id"] for row in written] == [*(f"p{n}" for n in range(39, 29, -1)), "shakedown-longest"]
     assert 0.8 * prompt_limit(spec) < chosen.longest_tokens <= prompt_limit(spec)
     assert not chosen.exact, "no tokenizer was there"
+    assert chosen.sure_tokens == chosen.longest_tokens // prompts.LONGEST_TOKEN_BYTES
 
 
 def test_lengths_are_counted_by_the_targets_own_tokenizer_where_it_has_one(tmp_path: Path) -> None:
@@ -81,3 +84,64 @@ def test_what_was_not_reached_is_not_called_proved() -> None:
     assert not any(proof.ok for proof in proofs(nothing, short))
     alive = Seen("finished", "", 9, [10], 1, 9, [4711], 10, {11: 1.0}, {11: 1.0}, {}, {"drafts": 3, "accept_len": 1.0}, True)
     assert {proof.name for proof in proofs(alive, short) if not proof.ok} >= {"kill"}
+
+
+def test_without_a_tokenizer_no_text_has_more_tokens_than_are_counted(tmp_path: Path) -> None:
+    count, exact = prompts.counter_of(tmp_path)
+    assert not exact
+    assert count("\u4f60" * 2000) == 6000, "a character may be three tokens"
+
+
+def test_a_tokenizer_that_the_target_brings_as_code_counts_where_its_code_is_trusted(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": ["tokens.Halves", None]}}))
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "tokens.py").write_text(
+        "class Halves:\n"
+        "    @classmethod\n"
+        "    def from_pretrained(cls, *args, **more):\n"
+        "        return cls()\n\n"
+        "    @classmethod\n"
+        "    def register_for_auto_class(cls, *args):\n"
+        "        pass\n\n"
+        "    def encode(self, text, add_special_tokens=True):\n"
+        "        return [1] * (len(text) // 2)\n"
+    )
+    count, exact = prompts.counter_of(tmp_path, trust_code=True)
+    assert exact and count("\u4f60" * 2000) == 1000
+    assert not prompts.counter_of(tmp_path)[1], "code that is not trusted is not run"
+
+
+WHOLE = Seen(
+    "finished", "", 7000, [10], 1, 9, [], 10, {11: 1.0, 12: 0.9}, {11: 1.0, 12: 0.9}, {"extract": 1, "train": 2},
+    {"drafts": 3, "accept_len": 1.0}, True, chosen_tokens=7800,
+)  # fmt: skip
+
+
+def not_proved(seen: Seen, ranks: int = 1) -> dict[str, str]:
+    short = shortened(resolve("pilot", "smollm2-135m", "cpu", {"train.ranks": ranks}), "/s.jsonl")
+    return {proof.name: proof.text for proof in proofs(seen, short) if not proof.ok}
+
+
+def test_a_sample_much_shorter_than_what_was_chosen_proves_no_shape() -> None:
+    assert not_proved(WHOLE) == {}
+    assert "a prompt of 7,800 was chosen" in not_proved(replace(WHOLE, longest_tokens=6200))["shape"]
+    assert not_proved(replace(WHOLE, longest_tokens=9, chosen_tokens=0)) == {}, "an older shakedown, which did not note it"
+
+
+def test_one_step_that_repeats_is_too_few_where_there_are_more() -> None:
+    assert "2 are to be compared" in not_proved(replace(WHOLE, after={12: 0.9, 13: 0.8}))["same losses"]
+    assert not_proved(replace(WHOLE, resumed_from=39, before={40: 1.0}, after={40: 1.0})) == {}, "there was one step left"
+
+
+def test_a_rank_that_did_not_take_every_step_is_named() -> None:
+    assert not_proved(replace(WHOLE, rank_steps={0: 40, 1: 40}), ranks=2) == {}
+    assert "not rank 1 (12)" in not_proved(replace(WHOLE, rank_steps={0: 40, 1: 12}), ranks=2)["ranks"]
+    assert "not rank 1 (no step)" in not_proved(replace(WHOLE, rank_steps={0: 40}), ranks=2)["ranks"]
+
+
+def test_the_ranks_own_word_of_the_attempt_that_finished_the_training_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "stages").mkdir()
+    (tmp_path / "stages" / "train.json").write_text(json.dumps({"attempt": 2, "figures": {}}))
+    Journal(tmp_path, 1).rank(1, "train", 12)
+    Journal(tmp_path, 2).rank(0, "train", 40)
+    assert seeing.seen(tmp_path, {"state": "finished", "state_text": ""}).rank_steps == {0: 40}

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from eagle3.core.spec import STAGES
+from eagle3.core.shakedown import prompt_limit
+from eagle3.core.spec import STAGES, RunSpec
 from eagle3.runner import fork, rundir
 
 STEP_S = 0.05
@@ -24,7 +25,7 @@ RATE = {
 
 def as_interpreter(folder: Path, wrong: str = "") -> str:
     """A program to set as ``worker_python``. ``wrong``: "other losses" behind the resume, "own death" before the first
-    checkpoint, "no end" (it never saves)."""
+    checkpoint, "short samples", "no end" (it never saves)."""
     program = folder / "python"
     program.write_text(
         f"#!{sys.executable}\n"
@@ -50,7 +51,9 @@ def main(argv: list[str], wrong: str) -> None:
     with (run_dir / "tokens").open("a") as tokens:  # by their hash, so that no file holds one
         tokens.write(hashlib.sha256(os.environ.get("HF_TOKEN", "").encode()).hexdigest() + "\n")
     (run_dir / "data").mkdir(exist_ok=True)
-    (run_dir / "data" / "samples.jsonl").write_text(json.dumps({"input_ids": [1] * 321}) + "\n")
+    spec = RunSpec.from_toml((run_dir / "spec.toml").read_text())
+    longest = 9 if wrong == "short samples" else prompt_limit(spec)
+    (run_dir / "data" / "samples.jsonl").write_text(json.dumps({"input_ids": [1] * longest}) + "\n")
     for stage in STAGES[:4]:
         finish(stage, **RATE.get(stage, {}))
     if wrong == "own death" and attempt == 1:

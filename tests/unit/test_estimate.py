@@ -202,7 +202,7 @@ def test_a_run_that_cannot_work_is_told_why(changes: dict[str, Any], said: str) 
 
 
 def test_the_builtin_prompts_are_as_many_as_the_estimate_says() -> None:
-    from eagle3.core.estimate import BUILTIN_PROMPTS
+    from eagle3.core.problems import BUILTIN_PROMPTS
     from eagle3.stages.prompts import read_builtin
 
     assert len(read_builtin()) == BUILTIN_PROMPTS

@@ -92,6 +92,19 @@ def test_stages_taken_from_another_run_neither_count_nor_teach(tmp_path: Path) -
     assert "extract_tok_s" not in rates_of(tmp_path, SMOKE)
 
 
+def test_a_stage_that_an_earlier_attempt_had_begun_is_left_out_of_the_time_and_named(tmp_path: Path) -> None:
+    run_dir = tmp_path / "runs" / "r"
+    finished(run_dir)
+    record = run_dir / "stages" / "extract.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"begun_before": True, "attempt": 2}))
+    found = run_to_the_end(run_dir)["estimate"]
+    assert found["left_out"] == ["extract"]
+    assert "seconds_ratio" not in found["stages"]["extract"] and "bytes_ratio" in found["stages"]["extract"]
+    expected = sum(estimate(SMOKE).of(stage).seconds for stage in FIGURES if stage != "extract")
+    assert found["seconds"][0] == pytest.approx(expected, abs=0.1)
+    assert "without extract, which an earlier attempt had begun" in (run_dir / "NOTES.md").read_text()
+
+
 def test_a_small_run_does_not_unteach_what_a_large_one_has_measured(tmp_path: Path) -> None:
     remember(tmp_path, SMOKE, "large", {"extract_tok_s": 400.0}, tokens={"extract_tok_s": 10_000})
     remember(tmp_path, SMOKE, "small", {"extract_tok_s": 90.0}, tokens={"extract_tok_s": 1000})

@@ -84,7 +84,7 @@ def test_a_run_from_a_spec_says_which_prompts_target_and_packages_are_others(
 ) -> None:
     run_dir = told(workspace, spec)
     source = run_dir / "spec.toml" if named == "file" else run_dir.name
-    Path(spec.data.prompts).write_text(json.dumps({"prompt": "Another?"}) + "\n")
+    Path(spec.data.prompts).write_text("".join(json.dumps({"prompt": f"Another {number}?"}) + "\n" for number in range(200)))
     (Path(spec.target.model) / "config.json").write_text('{"other": 1}')
     monkeypatch.setattr(made_from, "versions_of", lambda python: {"torch": "0.1"})
     refused = again(workspace, source, "--exact")

@@ -291,3 +291,26 @@ def test_a_run_that_extracts_a_share_says_how_the_shares_are_joined(tmp_path: Pa
     work.tell_share(ctx)
     told = (tmp_path / "events.jsonl").read_text()
     assert "Share 1 of 3 is extracted (7 samples)" in told and "eagle3 import" in told
+
+
+def test_the_record_of_a_stage_says_whether_an_earlier_attempt_had_begun_it(tmp_path: Path) -> None:
+    stage = FakeStage()
+    whole = stage.run
+
+    def stopped(ctx: StageContext) -> dict[str, Any]:
+        raise Stopped
+
+    stage.run = stopped
+    with pytest.raises(Stopped):
+        work.run_stage(context(tmp_path), "prepare", stage)
+    stage.run = whole
+    work.run_stage(context(tmp_path, attempt=2), "prepare", stage)
+    assert record(tmp_path)["begun_before"]
+    alone, fork = tmp_path / "alone", tmp_path / "fork"
+    for folder in (alone, fork):
+        folder.mkdir()
+    (fork / "fork.json").write_text(json.dumps({"partial": ["prepare"]}))
+    for folder in (alone, fork):
+        work.run_stage(context(folder), "prepare", stage)
+    assert not record(alone)["begun_before"], "one attempt did all of it"
+    assert record(fork)["begun_before"], "the parent's part of it was taken over"
