@@ -18,7 +18,9 @@ from eagle3.rows import Row, read_rows
 from eagle3.runner import pruned
 from eagle3.stages.aside import import_aside
 from eagle3.stages.context import StageContext
+from eagle3.stages.hold import Hold
 from eagle3.stages.landing import Landing
+from eagle3.stages.room import DiskRoom
 from eagle3.states.quarantine import NAME as QUARANTINE
 from eagle3.states.quarantine import Quarantine, put_aside
 from eagle3.store import StateRow, StateStore
@@ -76,7 +78,10 @@ def run(ctx: StageContext) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     if missing:
         tokens = sum(len(sample["input_ids"]) for sample in missing)
-        ctx.check_disk(store.bytes_of(tokens, len(missing)))
+        # No server is up yet: nothing is held meanwhile but the disk that others fill.
+        DiskRoom(ctx, Hold(ctx, "extract", "samples"), needs="the states of this stage need").wait(
+            store.bytes_of(tokens, len(missing))
+        )
         # Nothing here needs it; the vocabulary, which comes next, waits for it otherwise.
         import_aside("speculators.train.vocab_mapping")
         try:
