@@ -40,6 +40,12 @@ class Deaths:
         self._at = [*(at for at in self._at if now - at < _WITHIN_S), now]
         return len(self._at)
 
+    def judge(self, explained: Callable[[], bool]) -> None:
+        """Ask whether the cause of a death, which is not counted yet, is found and out of the way: the ones before it count no
+        longer then."""
+        if explained():
+            self._at = []
+
     @property
     def any(self) -> bool:
         """Whether it has died."""

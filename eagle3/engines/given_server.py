@@ -13,7 +13,7 @@ from eagle3.core.courtesy import Courtesy
 from eagle3.engines import asking_given
 from eagle3.engines.deaths import Deaths
 from eagle3.engines.prometheus import Buckets, Counters, p95, parse_buckets, parse_counters
-from eagle3.engines.server import STAGE_OF, Result, ServerDied, ServerKind
+from eagle3.engines.server import STAGE_OF, Result, ServerDied, ServerKind, unexplained
 from eagle3.engines.watching import Watch, local_client
 from eagle3.runner.handed import Handed
 from eagle3.stages.context import StageContext, StageError
@@ -94,12 +94,13 @@ class GivenServer:
         """Requests that may be in flight now, so that the others who use the server do not suffer."""
         return self._courtesy.limit
 
-    def surviving(self, work: Callable[[], Result]) -> Result:
+    def surviving(self, work: Callable[[], Result], died: Callable[[], bool] = unexplained) -> Result:
         """Do ``work``; where the server went silent, wait for it and do it again. See ``engines.server.Server``."""
         while True:
             try:
                 return work()
             except ServerDied as death:
+                self._died.judge(died)
                 self._wait(death)
 
     def _wait(self, death: ServerDied) -> None:

@@ -23,7 +23,7 @@ from eagle3.engines.deaths import Deaths
 from eagle3.engines.ports import claim_port
 from eagle3.engines.process_tree import end_tree
 from eagle3.engines.prometheus import Counters, parse_counters
-from eagle3.engines.server import STAGE_OF, Result, ServerDied, ServerKind
+from eagle3.engines.server import STAGE_OF, Result, ServerDied, ServerKind, unexplained
 from eagle3.engines.server_log import last_error, tail
 from eagle3.engines.watching import Watch, local_client
 from eagle3.runner import redact, rundir
@@ -201,12 +201,13 @@ class OwnServer:
         """A client of one's own to this server, with the base URL set and no proxy; the caller closes it."""
         return local_client(self.base_url)
 
-    def surviving(self, work: Callable[[], Result]) -> Result:
+    def surviving(self, work: Callable[[], Result], died: Callable[[], bool] = unexplained) -> Result:
         """Do ``work``, and again after each death that ``server.restarts`` allows to mend; see ``engines.server.Server``."""
         while True:
             try:
                 return work()
             except ServerDied as death:
+                self._died.judge(died)
                 self._restart(death)
             except StageError as error:
                 # Requests of a server that is just dying fail a moment before it is seen to be dead.
@@ -214,6 +215,7 @@ class OwnServer:
                 if late is None:
                     raise
                 late.__cause__ = error
+                self._died.judge(died)
                 self._restart(late)
 
     def _late_death(self) -> ServerDied | None:

@@ -25,6 +25,11 @@ class ServerDied(StageError):
     """A server ended, or lives and answers nothing. ``Server.surviving`` mends it where the spec allows."""
 
 
+def unexplained() -> bool:
+    """A death whose cause is not known."""
+    return False
+
+
 class Server(Protocol):
     """Context manager: on entry the server answers and offers the target; on exit one of the run's own is gone.
 
@@ -58,6 +63,7 @@ class Server(Protocol):
     def client(self) -> httpx.Client:
         """A client of one's own to this server; the caller closes it."""
 
-    def surviving(self, work: Callable[[], Result]) -> Result:
+    def surviving(self, work: Callable[[], Result], died: Callable[[], bool] = unexplained) -> Result:
         """Do ``work``; after a death that can be mended do it again, so it must ask only for what is missing, or start over.
+        ``died`` is called at each death: true where its cause is found and out of the way; the earlier ones count no more then.
         Raises what ``work`` raises, and StageError where the server died too often."""

@@ -11,14 +11,20 @@ import contextlib
 import time
 from typing import Any
 
+from eagle3.core import guards
 from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.engines.choice import engine_part, extraction_server
 from eagle3.engines.model_dir import fingerprint
 from eagle3.rows import Row, read_rows
 from eagle3.runner import pruned
+from eagle3.stages import guarding
 from eagle3.stages.aside import import_aside
 from eagle3.stages.context import StageContext
+from eagle3.stages.hold import Hold
 from eagle3.stages.landing import Landing
+from eagle3.stages.room import DiskRoom
+from eagle3.states.blame import NAME as DEATHS
+from eagle3.states.blame import REASON, Blame
 from eagle3.states.quarantine import NAME as QUARANTINE
 from eagle3.states.quarantine import Quarantine, put_aside
 from eagle3.store import StateRow, StateStore
@@ -66,40 +72,71 @@ def run(ctx: StageContext) -> dict[str, Any]:
     pruned.forget(ctx.run_dir, pruned.STATES)
     store.clear_raw()
     done = whole_states(ctx, store, samples)
-    quarantine = Quarantine(store.folder)
-    if quarantine.rows:
-        ctx.journal.event("quarantine", f"{len(quarantine.rows)} samples that were put aside are tried once more.")
-        quarantine.clear()
-    missing = [sample for sample in samples if sample["index"] not in done]
+    quarantine, blame = Quarantine(store.folder), Blame(store.folder, ctx.spec.extract.tries)
+    left = [sample for sample in samples if sample["index"] not in done]
+    guilty = blame.guilty(left)
+    if again := len(quarantine.rows.keys() - guilty):
+        ctx.journal.event("quarantine", f"{again} samples that were put aside are tried once more.")
+    if guilty:
+        text = f"{len(guilty)} samples stay put aside: {REASON}. states/{DEATHS} says when; without it they are asked for again."
+        ctx.journal.event("quarantine", text, level="warn")
+    missing = still_asked_for(ctx, left, quarantine, blame)
     if done:
         ctx.journal.event("resume", f"{len(done)} of {len(samples)} states are there already, whole.")
     figures: dict[str, Any] = {}
     if missing:
         tokens = sum(len(sample["input_ids"]) for sample in missing)
-        ctx.check_disk(store.bytes_of(tokens, len(missing)))
+        # No server is up yet: nothing is held meanwhile but the disk that others fill.
+        DiskRoom(ctx, Hold(ctx, "extract", "samples"), needs="the states of this stage need").wait(
+            store.bytes_of(tokens, len(missing))
+        )
         # Nothing here needs it; the vocabulary, which comes next, waits for it otherwise.
         import_aside("speculators.train.vocab_mapping")
         try:
             with extraction_server(ctx, store.raw) as server:
-                landing = Landing(ctx, server, store, done, quarantine)
+                landing = Landing(ctx, server, store, done, quarantine, blame)
                 began = time.monotonic() - ctx.paused_s
 
                 def land() -> None:
                     # Asked for again after a death of the server, what it failed while it died is no sample's fault.
-                    quarantine.clear()
-                    asyncio.run(landing.all([sample for sample in samples if sample["index"] not in done], samples))
+                    left = [sample for sample in samples if sample["index"] not in done]
+                    asyncio.run(landing.all(still_asked_for(ctx, left, quarantine, blame), samples))
 
-                server.surviving(land)
+                server.surviving(land, landing.died)
                 seconds = max(time.monotonic() - began - ctx.paused_s, 1e-9)
                 figures = {"tok_s": landing.landed_tokens / seconds, "server_start_s": server.start_s}
         finally:
             store.clear_raw()
             with contextlib.suppress(OSError):  # it only spares the next attempt a look; the disk may be full
                 store.remember()
+    elif quarantine.rows:
+        _judge(ctx, len(done), quarantine)
     store.seal(done)
     rows = done.values()
     sums = {"samples": len(done), "tokens": sum(row.tokens for row in rows), "bytes": sum(row.bytes for row in rows)}
     return sums | {"quarantined": len(quarantine.rows)} | figures
+
+
+def _judge(ctx: StageContext, done: int, quarantine: Quarantine) -> None:
+    """What is put aside, where nothing is left to ask for. Raises StageError where it is too much."""
+    aside = len(quarantine.rows)
+    found = guards.put_aside(aside, aside + done, ctx.spec.guards, quarantine.reasons(), all_asked=True)
+    if guarding.act(ctx, found):
+        Hold(ctx, "extract").wait()
+
+
+def still_asked_for(ctx: StageContext, left: list[Row], quarantine: Quarantine, blame: Blame) -> list[Row]:
+    """Those that are asked for of the samples without states: all but those that the server dies of, which alone stay put
+    aside."""
+    guilty = blame.guilty(left)
+    kept = {index: row for index, row in quarantine.rows.items() if index in guilty}
+    if kept != quarantine.rows:
+        quarantine.rows = kept
+        quarantine.write()
+    for sample in left:
+        if sample["index"] in guilty and sample["index"] not in kept:
+            quarantine.put(sample, REASON, tries=blame.deaths(sample), attempt=ctx.journal.attempt, now=time.time())
+    return [sample for sample in left if sample["index"] not in guilty]
 
 
 def whole_states(ctx: StageContext, store: StateStore, samples: list[Row]) -> dict[int, StateRow]:

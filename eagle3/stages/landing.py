@@ -27,6 +27,7 @@ from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
 from eagle3.stages.room import DiskRoom
 from eagle3.states.beside import beside
+from eagle3.states.blame import REASON, Blame
 from eagle3.states.checking import MixedUp, StateError
 from eagle3.states.quarantine import Quarantine
 from eagle3.store import StateRow, StateStore
@@ -72,12 +73,14 @@ class Landing:
         store: StateStore,
         done: dict[int, StateRow],
         quarantine: Quarantine,
+        blame: Blame | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         free_bytes: Callable[[], int] | None = None,
     ) -> None:
         self._ctx, self._server, self._store, self._clock = ctx, server, store, clock
         self.done, self.quarantine = done, quarantine
+        self._blame = blame or Blame(store.folder, ctx.spec.extract.tries)
         self.landed_tokens = 0
         self.hold = Hold(ctx, "extract", "samples")
         self.room = DiskRoom(ctx, self.hold, clock=clock, free_bytes=free_bytes)
@@ -86,9 +89,24 @@ class Landing:
         self._own = None if shared else BackOff(ctx.spec.extract.concurrency, ctx.spec.extract.p95_factor)
         self._slots: Slots
         self._threads: ThreadPoolExecutor | None = None
-        self._suspects: set[int] = set()
+        self._mixed_up: set[int] = set()
+        self._unanswered: dict[int, Row] = {}
         self._unreachable_since: float | None = None
         self._began = self._last = clock()
+
+    def died(self) -> bool:
+        """The server has died: keep which samples were with it, and put aside the one that it is shown to die of. True where
+        that explains its deaths."""
+        with_it = list(self._unanswered.values())
+        self._unanswered.clear()
+        before = self._blame.guilty(with_it)
+        attempt = self._ctx.journal.attempt
+        explained = self._blame.died(with_it, landed=len(self.done), attempt=attempt, now=time.time())
+        guilty = self._blame.guilty(with_it) - before
+        for sample in with_it:
+            if sample["index"] in guilty:
+                self._put_aside(sample, REASON, tries=self._blame.deaths(sample))
+        return explained
 
     async def all(self, samples: Sequence[Row], among: Sequence[Row] = ()) -> None:
         """Ask for every sample; ``among``: those that are whole already too, for one of them may turn out to be another's.
@@ -96,9 +114,10 @@ class Landing:
         Raises StageError where the stage cannot go on, Stopped on a stop; what has landed stays.
         """
         settings = self._ctx.spec.extract
-        self.hold.total = len(samples) + len(self.done)
+        self.hold.total = len(samples) + len(self.done) + len(self.quarantine.rows)
         self._unreachable_since = None
-        self.hold.done = len(self.done)
+        self._unanswered.clear()
+        self.hold.done = len(self.done) + len(self.quarantine.rows)
         # A cold model may take as long for its first sample as any sample may take.
         self._ctx.journal.progress(
             "extract", self.hold.done, self.hold.total, "samples",
@@ -116,9 +135,14 @@ class Landing:
             land = partial(self._land, client)
             asked: Sequence[Row] = samples
             for _ in range(1 + _MIXED_UP_ROUNDS):
-                await run_bounded(asked, land, concurrency=_UNDER_WAY * settings.concurrency, watch=self._watch, hold=self.hold)
-                asked = [sample for sample in among or samples if sample["index"] in self._suspects]
-                self._suspects.clear()
+                suspects = self._blame.suspects(asked)
+                alone = {sample["index"] for sample in suspects}
+                self._tell_suspects(len(alone))
+                others = [sample for sample in asked if sample["index"] not in alone]
+                await run_bounded(others, land, concurrency=_UNDER_WAY * settings.concurrency, watch=self._watch, hold=self.hold)
+                await run_bounded(suspects, partial(self._land_alone, client), concurrency=1, watch=self._watch, hold=self.hold)
+                asked = [sample for sample in among or samples if sample["index"] in self._mixed_up]
+                self._mixed_up.clear()
                 if not asked:
                     break
                 for sample in asked:
@@ -132,6 +156,15 @@ class Landing:
         """Requests that may be in flight now."""
         return self._server.limit() if self._own is None else self._own.limit
 
+    def _tell_suspects(self, count: int) -> None:
+        if count:
+            text = f"{count} samples were with the server when it died, twice; they are asked for last and one at a time."
+            self._ctx.journal.event("suspects", text, level="warn")
+
+    async def _land_alone(self, client: Completions, sample: Row) -> None:
+        self._unanswered.clear()  # of the others nothing is under way any more
+        await self._land(client, sample)
+
     async def _land(self, client: Completions, sample: Row) -> None:
         size = self._store.landing_bytes(len(sample["input_ids"]))
         await self._take_room(size)
@@ -140,6 +173,7 @@ class Landing:
         finally:
             self.room.give(size)
         if row is not None:
+            self._unanswered.pop(row.index, None)
             self.done[row.index] = row
             self.landed_tokens += row.tokens
         self._tell(force=False)
@@ -164,7 +198,8 @@ class Landing:
                     continue
             except StateError as error:
                 reason, fatal = f"its states are wrong: {error}", False
-                self._suspect(error)
+                self._unanswered.pop(sample["index"], None)
+                self._doubt(error)
             except OSError as error:
                 if error.errno not in _FULL:
                     raise
@@ -187,9 +222,13 @@ class Landing:
         tokens = len(sample["input_ids"])
         async with self._slots.one():
             began = self._clock()
+            been_there = sample["index"] in self._unanswered
+            self._unanswered[sample["index"]] = sample
             try:
                 raw = await request(client, self._server, sample, limit_s(self._ctx, tokens))
             except RequestFailed as error:
+                if error.refused or (error.unreachable and not been_there):
+                    del self._unanswered[sample["index"]]
                 if not error.unreachable:
                     self._seen(self._clock() - began, tokens)
                 raise
@@ -207,10 +246,10 @@ class Landing:
         if change is not None and (change.after < change.before or change.after == self._ctx.spec.extract.concurrency):
             self._ctx.journal.event("backing-off", _words(change), level="warn" if change.after < change.before else "info")
 
-    def _suspect(self, error: StateError) -> None:
+    def _doubt(self, error: StateError) -> None:
         """Of two samples with the same states either may be the wrong one: the other is asked for again too."""
         if isinstance(error, MixedUp):
-            self._suspects.add(error.other)
+            self._mixed_up.add(error.other)
 
     async def _wait_for_server(self, reason: str) -> None:
         now = self._clock()
@@ -222,9 +261,9 @@ class Landing:
             )
         await asyncio.sleep(_WAIT_S)
 
-    def _put_aside(self, sample: Row, reason: str) -> None:
+    def _put_aside(self, sample: Row, reason: str, *, tries: int = 0) -> None:
         journal = self._ctx.journal
-        tries = self._ctx.spec.extract.tries
+        tries = tries or self._ctx.spec.extract.tries
         self.quarantine.put(sample, reason, tries=tries, attempt=journal.attempt, now=time.time())
         if len(self.quarantine.rows) <= _TOLD_ONE_BY_ONE:
             text = f"Sample {sample['index']} ('{sample['id']}') is put aside: {reason}."
@@ -248,7 +287,8 @@ class Landing:
         self._ctx.journal.event(
             "quarantine",
             f"{aside} of {total} samples have no usable states and are left out of the training: {self.quarantine.reasons()}. "
-            "states/quarantine.jsonl lists them; a resume tries them again while extract has not finished.",
+            "states/quarantine.jsonl lists them; while extract has not finished a resume tries them again, but for those that the "
+            "server dies of.",
             level="warn",
             quarantined=aside,
             samples=total,

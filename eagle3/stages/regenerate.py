@@ -14,7 +14,7 @@ from typing import Any
 from eagle3.core import guards
 from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
 from eagle3.engines.choice import answering_server, engine_part
-from eagle3.engines.completions import Completions, Failure, RequestFailed, run_bounded
+from eagle3.engines.completions import Completions, RequestFailed, run_bounded
 from eagle3.engines.model_dir import fingerprint
 from eagle3.engines.server import Server
 from eagle3.engines.slots import Slots
@@ -24,6 +24,7 @@ from eagle3.stages.aside import Aside
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
 from eagle3.stages.samples import Message, Template, Turn
+from eagle3.stages.unanswered import settle
 from eagle3.targets import model_dir
 
 OUTPUTS = ("data/conversations.jsonl", "data/samples.jsonl", "data/baseline.json")
@@ -139,6 +140,10 @@ class Answers:
         """Whether a prompt has an answer that is more than a refusal."""
         return any("refused" not in row for row in self._by_key.values())
 
+    def failed(self) -> int:
+        """How many prompts were put aside for want of an answer, in whatever attempt."""
+        return sum("failed" in row for row in self._by_key.values())
+
     def of(self, prompt: Row) -> Row:
         return self._by_key[_key(prompt)]
 
@@ -148,9 +153,9 @@ def _key(prompt: Row) -> str:
 
 
 async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], answers: Answers, template: Template) -> None:
-    """Ask for every conversation, turn by turn. Raises StageError when some failed, as soon as a conversation can be no sample
-    (the server's template is another, or rewrites earlier turns), and as soon as the guard against repeated tokens says that
-    the server answers rubbish."""
+    """Ask for every conversation, turn by turn. Raises StageError when more than a few failed, as soon as a conversation can be
+    no sample (the server's template is another, or rewrites earlier turns), and as soon as the guard against repeated tokens
+    says that the server answers rubbish."""
     settings = ctx.spec.regenerate
     ends = template.end_ids()
     progress = _Progress(ctx, answers.total - len(prompts), answers.total)
@@ -181,7 +186,7 @@ async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], 
             watch=_watch(ctx, server),
             hold=progress.hold,
         )
-    _settle(ctx, failures, answers)
+    settle(ctx, server, failures, answers)
     progress.row()
 
 
@@ -258,33 +263,6 @@ class _Rubbish:
     def _forget(self) -> None:
         limit = self._ctx.spec.guards.repeated_share
         self._answers.forget({key for key, share in self._shares.items() if share > limit})
-
-
-def _settle(ctx: StageContext, failures: Sequence[Failure[Row]], answers: Answers) -> None:
-    """A prompt that the server refuses is left out and said; anything else that failed ends the stage."""
-    refused = [failure for failure in failures if failure.error.refused]
-    failed = [failure for failure in failures if not failure.error.refused]
-    if failed:
-        first = failed[0]
-        raise StageError(
-            f"{len(failed)} of the prompts got no answer, '{first.item['id']}' first ({first.error}); "
-            "resume the run to ask for these alone.",
-            detail="\n".join(f"{failure.item['id']}: {failure.error}" for failure in failed[:50]),
-        )
-    if refused and not answers.any():
-        # Then it is not the prompts. Nothing is put down, so that a resume asks again.
-        first = refused[0]
-        raise StageError(
-            f"The server refuses every prompt, '{first.item['id']}' first ({first.error}); "
-            "correct target.max_model_len, regenerate.max_new_tokens or server.args, and start a run with them."
-        )
-    for failure in refused:
-        answers.add(failure.item, {"refused": str(failure.error)})
-    if refused:
-        ctx.journal.event(
-            "data", f"The server refuses {len(refused)} prompts, '{refused[0].item['id']}' first; they are left out.",
-            level="warn", detail="\n".join(f"{failure.item['id']}: {failure.error}" for failure in refused[:50]),
-        )  # fmt: skip
 
 
 class _Progress:

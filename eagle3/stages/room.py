@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SLACK = 0.1
 """Of the floor: so much more must be free before a stage that waited goes on, or it would stop again at once."""
+_POLL_S = 0.2
 TELL_BYTES = 1 << 20
 """Left free by what is written below the floor: events, rows and the log of the end."""
 
@@ -57,6 +58,14 @@ class DiskRoom:
             return True
         self._wait(free, need)
         return False
+
+    def wait(self, more_bytes: int, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Wait until so much fits; nothing stays reserved. Raises StageError as ``take`` does, and Stopped on a stop."""
+        while not self.take(more_bytes):
+            self._ctx.check_stop()
+            self._hold()  # a pause is told, and its time is none of the wait's
+            sleep(_POLL_S)
+        self.give(more_bytes)
 
     def give(self, more_bytes: int) -> None:
         """The file is there, or will not come."""

@@ -159,6 +159,9 @@ class FakeVllm:
     def limit(self) -> int | None:
         return self.shared_limit
 
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.base_url, trust_env=False)
+
     def counters(self) -> Mapping[str, Any]:
         return parse_counters(httpx.get(f"{self.base_url}/metrics", trust_env=False).text)
 

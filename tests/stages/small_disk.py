@@ -44,7 +44,7 @@ def main(place: Path, model: Path | None) -> None:
     wanted, other = kept(unbroken), place / "other"
     shutil.rmtree(unbroken.run_dir)
     told: dict[str, Any] = {"floor_bytes": FLOOR, "samples": SAMPLES, "places": PLACES}
-    if model is None:  # a stage that sees from the start that there is no room for all does not begin
+    if model is None:  # the stage itself waits before it begins where there is no room for all
         told |= at_the_floor_from_the_start(place / "floor", other, wanted)
 
     ctx = made(place / "run", model)

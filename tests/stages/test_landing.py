@@ -286,12 +286,6 @@ print(json.dumps([waits, room.take(4096), json.loads((place / "run/progress.json
     assert json.loads(done.stdout) == [[False, False, False], True, ""]
 
 
-def test_a_disk_that_is_too_full_for_the_whole_stage_ends_it_before_a_server_starts(tmp_path: Path) -> None:
-    ctx = made(tmp_path, disk_floor_bytes=1 << 60)
-    with pytest.raises(StageError, match=r"GiB free.*resume the run"):
-        extract.run(ctx)
-
-
 def test_it_waits_at_the_floor_says_so_and_goes_on_when_there_is_room_and_a_little_more(tmp_path: Path) -> None:
     floor = 1000
     ctx, free, now = context(tmp_path, disk_floor_bytes=floor), [1600], [0.0]

@@ -199,6 +199,50 @@ def test_prompts_that_stay_without_an_answer_end_the_stage_and_the_others_are_ke
     assert len(ask(ctx).requests) == 1
 
 
+def breaks_at(words: str) -> Script:
+    return lambda number, body: Reply(500, b"{}") if words in body["messages"][-1]["content"] else answer(body)
+
+
+def test_a_prompt_that_no_server_can_answer_is_put_aside_by_name_and_the_stage_goes_on_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3.engines.completions._BACKOFF_S", 0.0)
+    ctx = prepared(tmp_path, guards__quarantined_share=0.15, evaluate__prompts=4)
+    ask(ctx, breaks_at("sea in winter"))
+    (told,) = [row for row in rows(tmp_path, "events.jsonl") if row["kind"] == "data"]
+    assert "lives and gives no answer to 1 prompts, 'held-3' first; they are left out" in told["text"]
+    assert "held-3: the server at http://127" in told["detail"] and "status 500" in told["detail"]
+    figures = finish(ctx)
+    assert (figures["prompts"], figures["skipped"]) == (8, 1)
+    assert "held-3" not in [row["id"] for row in rows(tmp_path, "data/samples.jsonl")]
+    assert ask(ctx).requests == [], "a resume does not wait for it again"
+
+
+def test_what_was_put_aside_in_an_earlier_attempt_counts_in_the_share_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3.engines.completions._BACKOFF_S", 0.0)
+    ctx = prepared(tmp_path, guards__quarantined_share=0.15)
+    ask(ctx, breaks_at("sea in winter"))
+    file = tmp_path / "data" / "prompts.jsonl"
+    more = {"id": "t", "kind": "k", "split": "train", "hash": "t", "turns": ["Another one"]}
+    file.write_text(file.read_text() + json.dumps(more) + "\n")
+    with pytest.raises(StageError, match=r"1 of the prompts got no answer, 't' first"):
+        ask(ctx, breaks_at("Another one"))
+
+
+def test_no_prompt_is_put_aside_while_the_server_is_ill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eagle3.engines.completions._BACKOFF_S", 0.0)
+    ctx = prepared(tmp_path, guards__quarantined_share=0.15)
+    prompts = read_rows(tmp_path / "data" / "prompts.jsonl")
+    answers = regenerate.Answers(ctx, prompts)
+    with FakeVllm(breaks_at("sea in winter")) as server:
+        server.health = 503
+        with pytest.raises(StageError, match="1 of the prompts got no answer, 'held-3' first"):
+            asyncio.run(regenerate.answer_all(ctx, server, prompts, answers, TOY))  # type: ignore[arg-type]
+    assert answers.failed() == 0
+
+
 def test_a_stop_keeps_what_has_come(tmp_path: Path) -> None:
     stop = [False]
 

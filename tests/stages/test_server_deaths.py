@@ -242,22 +242,24 @@ told = json.loads(sys.argv[sys.argv.index("--kv_transfer_config") + 1])["kv_conn
 raw = Path(told["shared_storage_path"])
 raw.mkdir(exist_ok=True)
 script = extracting(raw)
-def dies_once(number, body):
+def dies(number, body):
     with (folder / "asked").open("a") as file:
         file.write(str(body["prompt"][0]) + chr(10))
-    if number == 4 and not (folder / "died").exists():
+    if {dies_at}:
         (folder / "died").touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return script(number, body)
-with FakeVllm(dies_once, port=int(sys.argv[sys.argv.index("--port") + 1])):
+with FakeVllm(dies, port=int(sys.argv[sys.argv.index("--port") + 1])):
     signal.pause()
 """
 
 
-def test_a_kill_in_the_middle_of_the_extraction_puts_no_sample_aside_and_doubles_none(tmp_path: Path, ctx: StageContext) -> None:
-    folder, here = tmp_path / "bin", context(tmp_path / "run", server__backoff_s=0, extract__concurrency=2)
-    program = folder / "python"
-    program.write_text(EXTRACTING.format(python=sys.executable, root=str(Path(__file__).parents[2]), folder=str(folder)))
+def extracting(place: Path, dies_at: str, **overrides: Any) -> StageContext:
+    """Eight samples and a server that dies where the condition holds; sample n begins with the token 10 n."""
+    here = context(place / "run", server__backoff_s=0, extract__concurrency=2, **overrides)
+    folder, program = place / "bin", place / "bin" / "python"
+    root = str(Path(__file__).parents[2])
+    program.write_text(EXTRACTING.format(python=sys.executable, root=root, folder=str(folder), dies_at=dies_at))
     program.chmod(0o755)
     here.server_python = str(program)
     samples = [
@@ -265,9 +267,62 @@ def test_a_kill_in_the_middle_of_the_extraction_puts_no_sample_aside_and_doubles
         for number in range(8)
     ]
     write_rows(here.path("data", "samples.jsonl"), samples)
+    return here
+
+
+def test_a_kill_in_the_middle_of_the_extraction_puts_no_sample_aside_and_doubles_none(tmp_path: Path, ctx: StageContext) -> None:
+    here = extracting(tmp_path, "number == 4 and not (folder / 'died').exists()")
+    samples = range(8)
     figures = extract.run(here)
     assert (figures["samples"], figures["quarantined"], figures["tokens"]) == (8, 0, 64)
     assert [row["index"] for row in rows(here.run_dir, "states/manifest.jsonl")] == list(range(8))
     again = len(asked(here)) - len(samples)
     assert 1 <= again <= 2, "what was in flight and nothing else"
     assert the_guard(rows(here.run_dir, "events.jsonl"), "server")["server"] == "extract"
+    (death,) = rows(here.run_dir, "states/deaths.jsonl")
+    assert 1 <= len(death["in_flight"]) <= 2, "who was with it is kept, and nobody is blamed for one death"
+
+
+KILLER = "body['prompt'][0] == 30"
+
+
+def test_a_sample_that_kills_the_server_each_time_is_put_aside_by_name_and_the_stage_ends_well_in_one_attempt(
+    tmp_path: Path, ctx: StageContext
+) -> None:
+    here = extracting(tmp_path, KILLER, guards__quarantined_share=0.2)
+    figures = extract.run(here)
+    assert (figures["samples"], figures["quarantined"]) == (7, 1)
+    (aside,) = rows(here.run_dir, "states/quarantine.jsonl")
+    assert (aside["index"], aside["id"], aside["reason"], aside["tries"]) == (3, "s-3", "the server dies of it", 3)
+    assert any("Sample 3 ('s-3') is put aside: the server dies of it" in event["text"] for event in events(here, "quarantine"))
+    deaths = rows(here.run_dir, "states/deaths.jsonl")
+    assert len(deaths) == 3 and [one["index"] for one in deaths[-1]["in_flight"]] == [3], "at the last one it was alone"
+    assert asked(here)[-1] == "30", "and all others had landed by then"
+    assert [row["index"] for row in rows(here.run_dir, "states/manifest.jsonl")] == [0, 1, 2, 4, 5, 6, 7]
+    assert extract.whole(here) == ""
+
+
+def test_deaths_count_over_attempts_and_a_resume_leaves_the_guilty_sample_aside(tmp_path: Path, ctx: StageContext) -> None:
+    here = extracting(tmp_path, KILLER, guards__quarantined_share=0.2, server__restarts=1)
+    with pytest.raises(StageError, match=r"died 2 times within an hour of serving"):
+        extract.run(here)
+    assert rows(here.run_dir, "states/quarantine.jsonl") == []
+    assert extract.run(here)["quarantined"] == 1
+    asked_for = asked(here).count("30")
+    assert extract.run(here)["quarantined"] == 1
+    assert asked(here).count("30") == asked_for == 3, "without its asking the server again"
+
+
+def test_too_many_samples_put_aside_end_a_resume_that_has_nothing_left_to_ask_for(tmp_path: Path, ctx: StageContext) -> None:
+    here = extracting(tmp_path, KILLER)
+    for _ in range(2):
+        with pytest.raises(StageError, match=r"1 of 8 samples have no usable states \(sample 3 .*the server dies of it"):
+            extract.run(here)
+    assert asked(here).count("30") == 3
+
+
+def test_a_server_that_dies_whatever_it_is_asked_is_given_up_and_no_sample_is_blamed(tmp_path: Path, ctx: StageContext) -> None:
+    here = extracting(tmp_path, "True")
+    with pytest.raises(StageError, match=r"died 3 times within an hour of serving"):
+        extract.run(here)
+    assert rows(here.run_dir, "states/quarantine.jsonl") == []

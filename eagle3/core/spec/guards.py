@@ -61,7 +61,9 @@ class Guards(Section):
     coverage_below: Share = field(0.95, "share of the held-out answers' tokens that it holds", "share")
     coverage_tokens: PositiveInt = field(200, "held-out tokens before it is judged", "tokens")
     quarantined: Response = field("stop", f"too many samples put aside for want of whole states: {_HOW}")
-    quarantined_share: Share = field(0.05, "such samples among those asked for", "share")
+    quarantined_share: Share = field(
+        0.05, "such samples among those asked for; and, among all prompts, those that a server that lives cannot answer", "share"
+    )
     quarantined_at_least: PositiveInt = field(20, "samples before they are judged; at the end all are", "samples")
     disk_wait_s: Annotated[float, Field(ge=0)] = field(
         21600.0,
