@@ -74,10 +74,10 @@ async def test_an_old_report_and_one_for_another_spec_are_asked_again(
             assert len(container.asked) == before + asks, f"after {age_s} s more"
             await pilot.press("escape")
             await until(pilot, lambda: not isinstance(app.screen, Confirm), "the dialog to close")
-        app.choose("train.max_steps", "7")
+        app.choose("train.max_steps", "70")
         before = len(container.asked)
         await pilot.press("p")
-        await until_seen(pilot, "Launch the pilot?", "7 steps", "▲ ready with warnings, now")
+        await until_seen(pilot, "Launch the pilot?", "70 steps", "▲ ready with warnings, now")
         assert len(container.asked) == before + 1
 
 
