@@ -287,8 +287,8 @@ class Landing:
         self._ctx.journal.event(
             "quarantine",
             f"{aside} of {total} samples have no usable states and are left out of the training: {self.quarantine.reasons()}. "
-            "states/quarantine.jsonl lists them; while extract has not finished a resume tries them again, but for those that the "
-            "server dies of.",
+            "states/quarantine.jsonl lists them; while extract has not finished a resume tries them again, but for those "
+            "that the server dies of.",
             level="warn",
             quarantined=aside,
             samples=total,
