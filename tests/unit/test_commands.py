@@ -54,12 +54,12 @@ def test_a_dry_run_of_a_fork_says_what_runs_again_and_why_and_makes_nothing(work
 
 
 def test_a_fork_starts_with_the_parents_numbers_its_own_changes_and_its_lineage(workspace: Path, parent: Path) -> None:
-    words = ("fork", "parent", "--id", "child", "--set", "train.max_steps=9", "--set", "worker_python=/bin/true", "--detach")
+    words = ("fork", "parent", "--id", "child", "--set", "train.max_steps=19", "--set", "worker_python=/bin/true", "--detach")
     done = ask(workspace, *words)
     assert done.exit_code == 0, done.output
     child = workspace / "runs" / "child"
     spec = cli.spec_in(child, as_json=False)
-    assert (spec.train.max_steps, spec.forked_from) == (9, "parent@all")
+    assert (spec.train.max_steps, spec.forked_from) == (19, "parent@all")
     assert (
         spec.model_copy(update={"train": SPEC.train, "forked_from": "", "worker_python": "", "workspace": SPEC.workspace}) == SPEC
     )
