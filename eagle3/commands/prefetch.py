@@ -81,11 +81,11 @@ def _target(spec: RunSpec, say: Say, *, dry_run: bool, as_json: bool) -> dict[st
 def _prompts(spec: RunSpec, say: Say) -> dict[str, Any]:
     """How many prompts the spec asks for and how many there are; where they are too few, prepare would refuse them: said."""
     from eagle3.stages.context import StageError
-    from eagle3.stages.prompts import read_builtin, read_file, user_file
+    from eagle3.stages.prepare import named
 
     asked = spec.data.train_prompts + spec.data.heldout_prompts
     try:
-        there = len(read_builtin() if spec.data.prompts == "builtin" else read_file(user_file(spec.data.prompts)))
+        there = len(named(spec)[1])
     except StageError as error:
         say(str(error))
         return {"asked": asked, "there": 0}

@@ -9,7 +9,7 @@ from pathlib import Path
 from eagle3.core.shakedown import longest, prompt_limit, shortened
 from eagle3.core.spec import RunSpec
 from eagle3.rows import write_rows
-from eagle3.stages.prompts import Prompt, read_builtin, read_file, user_file
+from eagle3.stages.prompts import Prompt, read_named
 
 LONGEST_TOKEN_BYTES = 8
 """Bytes that a text's tokens have on average at most; English has about four."""
@@ -35,7 +35,7 @@ def write(spec: RunSpec, model_dir: Path, file: Path, count: int) -> Chosen:
 
     Raises StageError where the run's own prompts cannot be read.
     """
-    own = read_builtin() if spec.data.prompts == "builtin" else read_file(user_file(spec.data.prompts))
+    own = read_named(spec.data.prompts)
     counter, exact = counter_of(model_dir, trust_code=spec.target.trust_remote_code)
     limit = prompt_limit(spec)
     lengths = [_tokens(prompt, counter, spec) for prompt in own]

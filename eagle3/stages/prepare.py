@@ -17,7 +17,7 @@ from eagle3.engines.model_dir import check_model_dir, check_shape, fingerprint
 from eagle3.forecast import no_room
 from eagle3.rows import write_rows
 from eagle3.stages.context import StageContext, StageError
-from eagle3.stages.prompts import Prompt, content_hash, read_builtin, read_file, user_file
+from eagle3.stages.prompts import Prompt, content_hash, read_named, user_file
 from eagle3.targets import model_dir
 
 OUTPUTS = ("data/prompts.jsonl",)
@@ -50,7 +50,7 @@ def run(ctx: StageContext) -> dict[str, Any]:
 
 def read_prompts(ctx: StageContext) -> tuple[list[Prompt], int]:
     """The different prompts that the spec names, and how many were left out for repeating an earlier one. Raises StageError."""
-    prompts, unique = _named(ctx.spec)
+    prompts, unique = named(ctx.spec)
     duplicates = len(prompts) - len(unique)
     if duplicates:
         ctx.journal.event("data", f"{duplicates} of {len(prompts)} prompts repeat an earlier one and are left out.", level="warn")
@@ -60,12 +60,12 @@ def read_prompts(ctx: StageContext) -> tuple[list[Prompt], int]:
 def look_at_prompts(spec: RunSpec) -> None:
     """Find what this stage would find wrong with the prompts, before anything is made. Raises StageError in its words."""
     data = spec.data
-    split(_named(spec)[1], data.train_prompts, data.heldout_prompts, data.seed, data.heldout_kinds)
+    split(named(spec)[1], data.train_prompts, data.heldout_prompts, data.seed, data.heldout_kinds)
 
 
-def _named(spec: RunSpec) -> tuple[list[Prompt], list[Prompt]]:
+def named(spec: RunSpec) -> tuple[list[Prompt], list[Prompt]]:
     """The prompts that a spec names, and the different ones among them. Raises StageError."""
-    prompts = read_builtin() if spec.data.prompts == "builtin" else read_file(user_file(spec.data.prompts))
+    prompts = read_named(spec.data.prompts)
     return prompts, without_duplicates(prompts)
 
 

@@ -57,6 +57,11 @@ def read_builtin() -> list[Prompt]:
     return parse(files("eagle3").joinpath("data", "prompts.jsonl").read_bytes(), "the shipped prompts")
 
 
+def read_named(text: str) -> list[Prompt]:
+    """The prompts that ``data.prompts`` names: a file's, or the shipped ones for "builtin". Raises StageError."""
+    return read_builtin() if text == "builtin" else read_file(user_file(text))
+
+
 def user_file(text: str) -> Path:
     """``data.prompts`` as a path, ``~`` expanded where there is such a home."""
     path = Path(text)
