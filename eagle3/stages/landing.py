@@ -91,6 +91,7 @@ class Landing:
         self._threads: ThreadPoolExecutor | None = None
         self._mixed_up: set[int] = set()
         self._unanswered: dict[int, Row] = {}
+        self._failing = False
         self._unreachable_since: float | None = None
         self._began = self._last = clock()
 
@@ -98,7 +99,7 @@ class Landing:
         """The server has died: keep which samples were with it, and put aside the one that it is shown to die of. True where
         that explains its deaths."""
         with_it = list(self._unanswered.values())
-        self._unanswered.clear()
+        self._with_nobody()
         before = self._blame.guilty(with_it)
         attempt = self._ctx.journal.attempt
         explained = self._blame.died(with_it, landed=len(self.done), attempt=attempt, now=time.time())
@@ -116,7 +117,7 @@ class Landing:
         settings = self._ctx.spec.extract
         self.hold.total = len(samples) + len(self.done) + len(self.quarantine.rows)
         self._unreachable_since = None
-        self._unanswered.clear()
+        self._with_nobody()
         self.hold.done = len(self.done) + len(self.quarantine.rows)
         # A cold model may take as long for its first sample as any sample may take.
         self._ctx.journal.progress(
@@ -162,8 +163,12 @@ class Landing:
             self._ctx.journal.event("suspects", text, level="warn")
 
     async def _land_alone(self, client: Completions, sample: Row) -> None:
-        self._unanswered.clear()  # of the others nothing is under way any more
+        self._with_nobody()  # of the others nothing is under way any more
         await self._land(client, sample)
+
+    def _with_nobody(self) -> None:
+        self._unanswered.clear()
+        self._failing = False
 
     async def _land(self, client: Completions, sample: Row) -> None:
         size = self._store.landing_bytes(len(sample["input_ids"]))
@@ -223,15 +228,19 @@ class Landing:
         async with self._slots.one():
             began = self._clock()
             been_there = sample["index"] in self._unanswered
-            self._unanswered[sample["index"]] = sample
+            # A server may refuse for seconds what comes after its death: that was not with it when it died.
+            if not self._failing:
+                self._unanswered[sample["index"]] = sample
             try:
                 raw = await request(client, self._server, sample, limit_s(self._ctx, tokens))
             except RequestFailed as error:
                 if error.refused or (error.unreachable and not been_there):
-                    del self._unanswered[sample["index"]]
+                    self._unanswered.pop(sample["index"], None)
+                self._failing = self._failing or not error.refused
                 if not error.unreachable:
                     self._seen(self._clock() - began, tokens)
                 raise
+            self._failing = False
             self._seen(self._clock() - began, tokens)
         handed = handed_by(self._server)
         try:

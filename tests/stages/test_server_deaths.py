@@ -235,7 +235,7 @@ EXTRACTING = """#!{python}
 import sys; sys.path.insert(0, {root!r})
 import json, os, signal
 from pathlib import Path
-from tests.stages.fake_vllm import FakeVllm
+from tests.stages.fake_vllm import FakeVllm, Reply
 from tests.stages.test_given_server import extracting
 folder = Path({folder!r})
 told = json.loads(sys.argv[sys.argv.index("--kv_transfer_config") + 1])["kv_connector_extra_config"]
@@ -248,18 +248,19 @@ def dies(number, body):
     if {dies_at}:
         (folder / "died").touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return script(number, body)
+    return Reply(500, b'{{"error": "EngineDeadError"}}') if {refuses_at} else script(number, body)
 with FakeVllm(dies, port=int(sys.argv[sys.argv.index("--port") + 1])):
     signal.pause()
 """
 
 
-def extracting(place: Path, dies_at: str, **overrides: Any) -> StageContext:
-    """Eight samples and a server that dies where the condition holds; sample n begins with the token 10 n."""
-    here = context(place / "run", server__backoff_s=0, extract__concurrency=2, **overrides)
+def extracting(place: Path, dies_at: str, refuses_at: str = "False", **overrides: Any) -> StageContext:
+    """Eight samples and a server that dies, or refuses, where the condition holds; sample n begins with the token 10 n."""
+    here = context(place / "run", **{"server__backoff_s": 0, "extract__concurrency": 2} | overrides)
     folder, program = place / "bin", place / "bin" / "python"
     root = str(Path(__file__).parents[2])
-    program.write_text(EXTRACTING.format(python=sys.executable, root=root, folder=str(folder), dies_at=dies_at))
+    told = {"root": root, "folder": str(folder), "dies_at": dies_at, "refuses_at": refuses_at}
+    program.write_text(EXTRACTING.format(python=sys.executable, **told))
     program.chmod(0o755)
     here.server_python = str(program)
     samples = [
@@ -281,6 +282,16 @@ def test_a_kill_in_the_middle_of_the_extraction_puts_no_sample_aside_and_doubles
     assert the_guard(rows(here.run_dir, "events.jsonl"), "server")["server"] == "extract"
     (death,) = rows(here.run_dir, "states/deaths.jsonl")
     assert 1 <= len(death["in_flight"]) <= 2, "who was with it is kept, and nobody is blamed for one death"
+
+
+def test_what_a_dying_server_refuses_is_not_said_to_have_been_with_it_when_it_died(tmp_path: Path, ctx: StageContext) -> None:
+    # As vLLM's front does when its engine has died: it answers every request with an error until it ends itself.
+    first = "not (folder / 'died').exists()"
+    here = extracting(tmp_path, f"number == 7 and {first}", f"number >= 4 and {first}", extract__concurrency=1)
+    assert extract.run(here)["samples"] == 8
+    assert set(asked(here)[3:7]) == {"30", "40"}, "by turns, each of them twice"
+    (death,) = rows(here.run_dir, "states/deaths.jsonl")
+    assert [one["index"] for one in death["in_flight"]] == [3]
 
 
 KILLER = "body['prompt'][0] == 30"
