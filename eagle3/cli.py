@@ -20,6 +20,7 @@ from eagle3.commands.common import (
     DEFAULT_WORKSPACE,
     EXIT_FAILED,
     EXIT_USAGE,
+    Anyway,
     Json,
     Machine,
     Overrides,
@@ -39,7 +40,7 @@ from eagle3.commands.common import (
 )
 from eagle3.commands.control import checkpoint, pause, restore
 from eagle3.commands.control import request as request_of
-from eagle3.commands.following import secrets_of, start
+from eagle3.commands.following import checked, need_secrets, secrets_of, start
 from eagle3.commands.fork import fork
 from eagle3.commands.importing import import_states
 from eagle3.commands.prefetch import prefetch
@@ -104,6 +105,7 @@ def run(
     run_id: Annotated[str | None, typer.Option(help="id of the run; asking again under it never starts a second")] = None,
     secret: Secrets = None,
     detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
+    anyway: Anyway = False,
     exact: Annotated[
         bool, typer.Option("--exact", help="with a run's --spec: refuse where target, prompts or packages are not that run's")
     ] = False,
@@ -126,7 +128,9 @@ def run(
     for line in break_even_lines(expected):
         typer.echo(line, err=True)
     names = [*(secret or []), *filter(None, [spec.alerts.webhook_env])]
-    start(spec.workspace, name, spec, names, resume=False, detach=detach, as_json=as_json)
+    need_secrets(names, as_json=as_json)
+    report = None if there else checked(spec, anyway=anyway, as_json=as_json)
+    start(spec.workspace, name, spec, names, resume=False, detach=detach, as_json=as_json, report=report)
 
 
 @app.command()

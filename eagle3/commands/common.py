@@ -32,6 +32,7 @@ Secrets = Annotated[
     list[str] | None,
     typer.Option("--secret", metavar="NAME", help="variable of this shell that only the worker gets; repeatable"),
 ]
+Anyway = Annotated[bool, typer.Option("--anyway", help="start although the machine is not ready")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="override a field; repeatable")]
 
 PATH_FIELDS = frozenset({"data.prompts", "target.model"})

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,12 +18,40 @@ from eagle3.core.run_states import LIVE_STATES
 from eagle3.core.spec import RunSpec
 from eagle3.core.wording import STATE_WORDS, progress_line, result_of
 
+if TYPE_CHECKING:
+    from eagle3.core.readiness.report import Report
+
 
 def secrets_of(run_dir: Path) -> list[str]:
     """The secrets that a run was started with and that this shell has; the runner names those that are missing."""
     from eagle3.runner import preflight, rundir
 
     return [name for name in preflight.secret_names(rundir.read_object(run_dir / "launch.json")) if name in os.environ]
+
+
+def need_secrets(names: Iterable[str], *, as_json: bool) -> None:
+    """End the command where this shell lacks one of the secrets."""
+    for name in names:
+        if name not in os.environ:
+            text = f"The secret {name} is not set in this shell; export it first: its value is not given on the command line."
+            raise fail(text, EXIT_USAGE, as_json=as_json)
+
+
+def checked(spec: RunSpec, *, anyway: bool, as_json: bool, taken: Collection[str] = ()) -> Report:
+    """The readiness that a run is to be started under, its verdict told. What is not ready ends the command with what fails,
+    unless ``anyway``, as in the console. ``taken``: the stages that a fork takes over."""
+    from eagle3 import checking
+
+    report = checking.judged(checking.light(spec, partial(ask, as_json=as_json), taken), spec, with_deep=False)
+    if report.verdict != "not ready":
+        typer.echo(f"{report.verdict}: {report.verdict_text}", err=True)
+        return report
+    failing = "; ".join(f"{check.id}: {check.evidence or check.title}" for check in report.checks if check.status == "fail")
+    text = f"This machine is not ready for the {spec.size}: {failing or report.verdict_text}."
+    if not anyway:
+        raise fail(f"{text} `eagle3 check` with the same options says what to do; --anyway starts nevertheless.", as_json=as_json)
+    typer.echo(f"{text} Starting anyway.", err=True)
+    return report
 
 
 def start(
@@ -34,22 +63,12 @@ def start(
     resume: bool,
     detach: bool,
     as_json: bool,
+    report: Report | None = None,
     quiet: bool = False,
-    taken: Collection[str] = (),
 ) -> None:
-    """Launch or resume through the runner, then follow. The secrets' values come from this shell's environment. ``quiet``: say
-    nothing of the start, which the caller does. ``taken``: the stages that a fork takes over."""
-    for name in secret_names:
-        if name not in os.environ:
-            text = f"The secret {name} is not set in this shell; export it first: its value is not given on the command line."
-            raise fail(text, EXIT_USAGE, as_json=as_json)
-    report = None
-    if not resume:
-        # The run keeps what it was started under; whether that is good enough is for those who ask `eagle3 check`.
-        from eagle3 import checking
-
-        report = checking.judged(checking.light(spec, partial(ask, as_json=as_json), taken), spec, with_deep=False)
-        typer.echo(f"{report.verdict}: {report.verdict_text}", err=True)
+    """Launch or resume through the runner, then follow. The secrets' values come from this shell's environment. ``report``: what
+    the run is started under. ``quiet``: say nothing of the start, which the caller does."""
+    need_secrets(secret_names, as_json=as_json)
     request = {
         "workspace": workspace,
         "run_id": run_id,

@@ -10,6 +10,7 @@ import typer
 from eagle3.commands.common import (
     DEFAULT_WORKSPACE,
     EXIT_USAGE,
+    Anyway,
     Json,
     Overrides,
     RunId,
@@ -23,7 +24,7 @@ from eagle3.commands.common import (
     pairs_of,
     spec_in,
 )
-from eagle3.commands.following import secrets_of, start
+from eagle3.commands.following import checked, need_secrets, secrets_of, start
 from eagle3.core.estimate import estimate
 from eagle3.core.lineage import ForkError, forked
 from eagle3.core.presets import SpecError
@@ -39,6 +40,7 @@ def fork(
     secret: Secrets = None,
     as_json: Json = False,
     detach: Annotated[bool, typer.Option(help="return once it has started")] = False,
+    anyway: Anyway = False,
     dry_run: Annotated[bool, typer.Option(help="only say what would be taken over, and what runs again and why")] = False,
 ) -> None:
     """Start a new run that takes over what another has made, without copying it, with other numbers."""
@@ -66,6 +68,9 @@ def fork(
         told = {"takes": found.takes, "partial": found.partial, "again": dict(found.again), "changed": found.changed}
         typer.echo(json.dumps(told) if as_json else "\n".join(found.lines(run_id)))
         return
+    # Both before anything is made.
+    need_secrets(names := [*secrets_of(run_dir), *(secret or [])], as_json=as_json)
+    report = checked(child, anyway=anyway, as_json=as_json, taken=found.takes)
     ask(
         "fork",
         {
@@ -84,5 +89,4 @@ def fork(
     )
     for line in found.lines(run_id):
         typer.echo(line, err=as_json)
-    names = [*secrets_of(run_dir), *(secret or [])]
-    start(workspace, new_id, child, names, resume=False, detach=detach, as_json=as_json, taken=found.takes)
+    start(workspace, new_id, child, names, resume=False, detach=detach, as_json=as_json, report=report)

@@ -286,7 +286,7 @@ def test_the_command_line_starts_a_run_that_tells(workspace: Path, tmp_path: Pat
     worker.write_text("#!/bin/sh\nexit 1\n")
     worker.chmod(0o755)
     settings = [f"worker_python={worker}", f"alerts.command={json.dumps(noting(place))}", "alerts.min_interval_s=0"]
-    command = [sys.executable, "-m", "eagle3", "run", "--workspace", str(workspace), "--run-id", "r", "--detach"]
+    command = [sys.executable, "-m", "eagle3", "run", "--workspace", str(workspace), "--run-id", "r", "--anyway", "--detach"]
     subprocess.run([*command, *(part for item in settings for part in ("--set", item))], check=True, timeout=60)
     wait_for(lambda: place.exists() and place.read_text() == "end-1\n")
     assert rundir.read_object(workspace / "runs/r/launch.json")["disk_floor_bytes"] == 1 << 30

@@ -182,7 +182,19 @@ def test_a_dead_supervisor_leaves_no_secret_behind(workspace: Path) -> None:
 
 def test_the_command_line_takes_a_secret_by_its_name_only(workspace: Path) -> None:
     def run(*more: str, **env: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "eagle3", "run", "--workspace", str(workspace), "--run-id", "r", "--detach", *more]
+        command = [
+            sys.executable,
+            "-m",
+            "eagle3",
+            "run",
+            "--workspace",
+            str(workspace),
+            "--run-id",
+            "r",
+            "--anyway",
+            "--detach",
+            *more,
+        ]
         clean = {key: value for key, value in os.environ.items() if key != "HF_TOKEN"}
         return subprocess.run(command, env={**clean, **env}, capture_output=True, text=True, timeout=60, check=False)
 
@@ -231,7 +243,7 @@ def test_what_the_shell_has_exported_and_nobody_named_reaches_neither_supervisor
         "ORDINARY": f"hf_{os.getpid():010d}abcdefghijklmnopqrstuvwx", "SSH_AUTH_SOCK": f"/agent-{os.getpid()}",
     }  # fmt: skip
     plain = {"NCCL_ALGO": "Ring", "https_proxy": "http://me:pass@proxy:3128", "TOKENIZERS_PARALLELISM": "false"}
-    command = [sys.executable, "-m", "eagle3", "run", "--workspace", str(workspace), "--run-id", "r", "--detach"]
+    command = [sys.executable, "-m", "eagle3", "run", "--workspace", str(workspace), "--run-id", "r", "--anyway", "--detach"]
     command += ["--secret", "HF_TOKEN", "--set", f"worker_python={tmp_path / 'worker'}"]
     env = {**os.environ, "HF_TOKEN": f"{SECRET}-1", **unnamed, **plain}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)

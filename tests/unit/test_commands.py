@@ -54,7 +54,18 @@ def test_a_dry_run_of_a_fork_says_what_runs_again_and_why_and_makes_nothing(work
 
 
 def test_a_fork_starts_with_the_parents_numbers_its_own_changes_and_its_lineage(workspace: Path, parent: Path) -> None:
-    words = ("fork", "parent", "--id", "child", "--set", "train.max_steps=19", "--set", "worker_python=/bin/true", "--detach")
+    words = (
+        "fork",
+        "parent",
+        "--id",
+        "child",
+        "--set",
+        "train.max_steps=19",
+        "--set",
+        "worker_python=/bin/true",
+        "--anyway",
+        "--detach",
+    )
     done = ask(workspace, *words)
     assert done.exit_code == 0, done.output
     child = workspace / "runs" / "child"
@@ -68,7 +79,17 @@ def test_a_fork_starts_with_the_parents_numbers_its_own_changes_and_its_lineage(
 
 
 def test_a_runs_spec_starts_the_same_run_again(workspace: Path, parent: Path) -> None:
-    words = ("run", "--spec", str(parent / "spec.toml"), "--run-id", "again", "--set", "worker_python=/bin/true", "--detach")
+    words = (
+        "run",
+        "--spec",
+        str(parent / "spec.toml"),
+        "--run-id",
+        "again",
+        "--set",
+        "worker_python=/bin/true",
+        "--anyway",
+        "--detach",
+    )
     done = ask(workspace, *words)
     assert done.exit_code == 0, done.output
     spec = cli.spec_in(workspace / "runs" / "again", as_json=False)
@@ -93,6 +114,23 @@ def test_a_fork_that_cannot_be_is_refused_and_makes_nothing(
     assert done.exit_code == code
     assert said in done.stderr and "Traceback" not in done.output
     assert not (workspace / "runs" / "child").exists()
+
+
+def test_what_is_not_ready_starts_only_when_asked_to_and_makes_nothing_before(workspace: Path, parent: Path) -> None:
+    nowhere = ("--set", "worker_python=/bin/true", "--detach")
+    for words in (("run", "--run-id", "child"), ("fork", "parent", "--id", "child")):
+        refused = ask(workspace, *words, *nowhere)
+        assert refused.exit_code == 1
+        assert "This machine is not ready for the pilot: " in refused.stderr, refused.output
+        assert "python.interpreter:worker: /bin/true does not start" in refused.stderr
+        assert "--anyway starts nevertheless" in refused.stderr
+        assert not (workspace / "runs" / "child").exists()
+    started = ask(workspace, "run", "--run-id", "child", *nowhere, "--anyway")
+    assert started.exit_code == 0 and "Starting anyway." in started.stderr
+    assert (report := rundir.read_json(workspace / "runs" / "child" / "report.json"))
+    assert report["verdict"] == "not ready", "and the run keeps what it was started under"
+    again = ask(workspace, "run", "--run-id", "child", *nowhere)
+    assert again.exit_code == 0, "asked for again it starts nothing, so nothing has to be ready"
 
 
 def test_a_working_run_is_paused_and_resume_lets_it_go_on(workspace: Path) -> None:
