@@ -24,6 +24,7 @@ from eagle3.stages.aside import Aside
 from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
 from eagle3.stages.samples import Message, Template, Turn
+from eagle3.stages.truncation import say_truncated
 from eagle3.stages.unanswered import settle
 from eagle3.targets import model_dir
 
@@ -369,6 +370,10 @@ def _judge(ctx: StageContext, kept: Sequence[Row], answered: int) -> None:
             f"Only {heldout} held-out prompts were answered and evaluate.prompts is {ctx.spec.evaluate.prompts}; "
             "lower it, or raise target.max_model_len."
         )
+    for split in ("train", "heldout"):
+        # Before the states are extracted, which takes the longest.
+        masks = [row["loss_mask"] for row in kept if row["split"] == split]
+        say_truncated(ctx.journal, split, masks, ctx.spec.train.pack_tokens)
 
 
 def _baseline_figures(measured: Any) -> dict[str, Any]:

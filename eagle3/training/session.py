@@ -25,6 +25,7 @@ from eagle3.runner import rundir
 from eagle3.stages import guarding
 from eagle3.stages import train as stage
 from eagle3.stages.context import StageContext, StageError, Stopped
+from eagle3.stages.truncation import say_truncated
 from eagle3.states.quarantine import put_aside
 from eagle3.training import draft, heldout
 from eagle3.training.checkpoint import Checkpoint
@@ -34,7 +35,7 @@ from eagle3.training.holding import Holding, Room
 from eagle3.training.kinds import KINDS
 from eagle3.training.samples import read_samples
 from eagle3.training.saving import Saver
-from eagle3.training.telling import say_truncated, say_weak
+from eagle3.training.telling import say_weak
 from eagle3.training.tensorboard import board_of
 from eagle3.training.trainer import DraftTrainer, StepRow
 from eagle3.training.watching import Watch
@@ -68,7 +69,7 @@ class Session:
         dataset = StatesDataset(samples["train"], states, pack, self.compute)
         self.heldout = StatesDataset(samples["heldout"], states, pack, self.compute)
         for split, rows in samples.items():
-            say_truncated(ctx.journal, split, rows, pack)
+            say_truncated(ctx.journal, split, [sample.loss_mask for sample in rows], pack)
         on_cpu = self.device.type == "cpu"
         self.collate = Collate(pack, spec.target.hidden_size, self.compute, trim=on_cpu, shifted=self.kind.shifted)
         loader = train_loader(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from eagle3.core.spec import RunSpec
 from eagle3.rows import read_rows
 from eagle3.stages import regenerate
 from eagle3.stages.context import StageContext, StageError, Stopped
@@ -333,6 +334,30 @@ def test_samples_that_the_loss_cannot_see_are_a_guards_event(tmp_path: Path) -> 
     event = the_guard(rows(tmp_path, "events.jsonl"), "zero-mask")
     assert event["guard"]["threshold"] == 0.2 and event["guard"]["counts"]["samples"] == 9
     assert "Check the chat template" in event["text"]
+
+
+def test_samples_longer_than_a_pack_are_said_as_soon_as_they_are_made_and_end_the_stage_where_none_is_left(
+    tmp_path: Path,
+) -> None:
+    ctx = prepared(tmp_path)
+    ask(ctx)
+    finish(ctx)
+    assert not (tmp_path / "events.jsonl").exists()
+    lengths = [len(sample["input_ids"]) for sample in rows(tmp_path, "data/samples.jsonl") if sample["split"] == "train"]
+    longest = max(lengths)
+    ctx.spec = spec_with(ctx, pack_tokens=longest - 1)
+    finish(ctx)
+    assert (
+        f"{lengths.count(longest)} of {len(lengths)} train samples are longer than a pack of {longest - 1} tokens"
+        in (tmp_path / "events.jsonl").read_text()
+    )
+    ctx.spec = spec_with(ctx, pack_tokens=8)
+    with pytest.raises(StageError, match=rf"All {len(lengths)} train samples have their answers beyond the first 8 tokens"):
+        finish(ctx)
+
+
+def spec_with(ctx: StageContext, **train: int) -> RunSpec:
+    return ctx.spec.model_copy(update={"train": ctx.spec.train.model_copy(update=train)})
 
 
 def test_a_target_whose_tokenizer_cannot_be_loaded_is_not_waited_for(tmp_path: Path) -> None:

@@ -180,9 +180,12 @@ def test_prepare_refuses_a_disk_that_is_too_small_for_the_whole_run_with_the_ari
 
 
 def test_a_run_that_has_no_room_is_refused_before_it_is_made(tmp_path: Path) -> None:
-    where = ["--workspace", str(tmp_path / "ws"), "--size", "smoke"]
-    done = CliRunner().invoke(cli.app, ["run", *where, "--set", f"disk_floor_bytes={TOO_MUCH}"])
+    words = ["run", "--workspace", str(tmp_path / "ws"), "--size", "smoke", "--set", f"disk_floor_bytes={TOO_MUCH}"]
+    done = CliRunner().invoke(cli.app, words)
     assert done.exit_code == 1
+    assert "This machine is not ready for the smoke: " in done.stderr and "kept free = 0 B to use" in done.stderr
+    done = CliRunner().invoke(cli.app, [*words, "--anyway"])
+    assert done.exit_code == 1, "whoever starts it nevertheless"
     assert "free, and the run needs" in done.stderr
     assert not (tmp_path / "ws").exists()
 

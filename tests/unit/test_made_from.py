@@ -58,7 +58,7 @@ def again(workspace: Path, source: object, *more: str) -> Any:
     python = workspace / "python"
     python.write_text(f'#!/bin/sh\ncase "$1" in *versions.py) exec {versions.sys.executable} "$@";; esac\n')
     python.chmod(0o755)
-    words = ("run", "--spec", str(source), "--run-id", "again", "--detach", "--set", f"worker_python={python}")
+    words = ("run", "--spec", str(source), "--run-id", "again", "--detach", "--anyway", "--set", f"worker_python={python}")
     return ask(workspace, *words, *more)
 
 
