@@ -25,12 +25,14 @@ _MAX_ANSWER_BYTES = 64 << 20
 
 class RequestFailed(Exception):
     """A request got no usable answer. ``refused``: the server will refuse it every time (a prompt that is too long).
-    ``unreachable``: no connection came about, so the request has never been with the server."""
+    ``unreachable``: no connection came about, at the last attempt. ``reached``: one came about at some attempt, so that the
+    request has been with the server."""
 
-    def __init__(self, reason: str, *, refused: bool = False, unreachable: bool = False) -> None:
+    def __init__(self, reason: str, *, refused: bool = False, unreachable: bool = False, reached: bool | None = None) -> None:
         super().__init__(reason)
         self.refused = refused
         self.unreachable = unreachable
+        self.reached = not unreachable if reached is None else reached
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Completions:
         again doubles nothing.
         """
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        reason, unreachable = "", False
+        reason, unreachable, reached = "", False, False
         for attempt in range(self._retries + 1):
             if attempt:
                 await asyncio.sleep(self._backoff_s * 2 ** (attempt - 1))
@@ -92,12 +94,14 @@ class Completions:
                 async with asyncio.timeout(limit_s):
                     status, content = await self._send(path, body)
             except TimeoutError:
-                reason = f"{self._who} gave no answer within {limit_s:.4g} s"
+                reason, reached = f"{self._who} gave no answer within {limit_s:.4g} s", True
                 continue
             except httpx.HTTPError as error:
                 reason = f"{self._who} could not be asked, {type(error).__name__}: {error}"
                 unreachable = isinstance(error, httpx.ConnectError)
+                reached = reached or not unreachable
                 continue
+            reached = True
             if status < 300:
                 answer = _object(content)
                 if answer is not None:
@@ -109,7 +113,7 @@ class Completions:
             if 400 <= status < 500 and status not in (408, 429):
                 raise RequestFailed(reason, refused=True)
         times = f" (tried {self._retries + 1} times)" if self._retries else ""
-        raise RequestFailed(f"{reason}{times}", unreachable=unreachable)
+        raise RequestFailed(f"{reason}{times}", unreachable=unreachable, reached=reached)
 
     async def _send(self, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
         """Status and body of one attempt. Raises RequestFailed for a body that does not end."""

@@ -13,6 +13,8 @@ from typing import Any
 
 from eagle3.core import guards
 from eagle3.core.spec import MODEL_FIELDS, RunSpec, hash_of
+from eagle3.engines.blame import NAME as DEATHS
+from eagle3.engines.blame import REASON, Blame
 from eagle3.engines.choice import engine_part, extraction_server
 from eagle3.engines.model_dir import fingerprint
 from eagle3.rows import Row, read_rows
@@ -23,8 +25,6 @@ from eagle3.stages.context import StageContext
 from eagle3.stages.hold import Hold
 from eagle3.stages.landing import Landing
 from eagle3.stages.room import DiskRoom
-from eagle3.states.blame import NAME as DEATHS
-from eagle3.states.blame import REASON, Blame
 from eagle3.states.quarantine import NAME as QUARANTINE
 from eagle3.states.quarantine import Quarantine, put_aside
 from eagle3.store import StateRow, StateStore

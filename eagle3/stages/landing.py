@@ -18,8 +18,10 @@ from typing import Protocol
 
 from eagle3.core import guards
 from eagle3.core.backing_off import BackOff, Change
+from eagle3.engines.blame import REASON, Blame
 from eagle3.engines.completions import Completions, RequestFailed, run_bounded
 from eagle3.engines.slots import Slots
+from eagle3.engines.with_server import WithServer
 from eagle3.rows import Row
 from eagle3.runner.handed import Handed, NotItsFile
 from eagle3.stages import guarding
@@ -27,7 +29,6 @@ from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
 from eagle3.stages.room import DiskRoom
 from eagle3.states.beside import beside
-from eagle3.states.blame import REASON, Blame
 from eagle3.states.checking import MixedUp, StateError
 from eagle3.states.quarantine import Quarantine
 from eagle3.store import StateRow, StateStore
@@ -90,16 +91,15 @@ class Landing:
         self._slots: Slots
         self._threads: ThreadPoolExecutor | None = None
         self._mixed_up: set[int] = set()
-        self._unanswered: dict[int, Row] = {}
-        self._failing = False
+        self._with_server = WithServer()
         self._unreachable_since: float | None = None
         self._began = self._last = clock()
 
     def died(self) -> bool:
         """The server has died: keep which samples were with it, and put aside the one that it is shown to die of. True where
         that explains its deaths."""
-        with_it = list(self._unanswered.values())
-        self._with_nobody()
+        with_it = self._with_server.items
+        self._with_server.nobody()
         before = self._blame.guilty(with_it)
         attempt = self._ctx.journal.attempt
         explained = self._blame.died(with_it, landed=len(self.done), attempt=attempt, now=time.time())
@@ -117,7 +117,7 @@ class Landing:
         settings = self._ctx.spec.extract
         self.hold.total = len(samples) + len(self.done) + len(self.quarantine.rows)
         self._unreachable_since = None
-        self._with_nobody()
+        self._with_server.nobody()
         self.hold.done = len(self.done) + len(self.quarantine.rows)
         # A cold model may take as long for its first sample as any sample may take.
         self._ctx.journal.progress(
@@ -163,12 +163,8 @@ class Landing:
             self._ctx.journal.event("suspects", text, level="warn")
 
     async def _land_alone(self, client: Completions, sample: Row) -> None:
-        self._with_nobody()  # of the others nothing is under way any more
+        self._with_server.nobody()  # of the others nothing is under way any more
         await self._land(client, sample)
-
-    def _with_nobody(self) -> None:
-        self._unanswered.clear()
-        self._failing = False
 
     async def _land(self, client: Completions, sample: Row) -> None:
         size = self._store.landing_bytes(len(sample["input_ids"]))
@@ -178,7 +174,7 @@ class Landing:
         finally:
             self.room.give(size)
         if row is not None:
-            self._unanswered.pop(row.index, None)
+            self._with_server.leaves(row.index)
             self.done[row.index] = row
             self.landed_tokens += row.tokens
         self._tell(force=False)
@@ -203,7 +199,7 @@ class Landing:
                     continue
             except StateError as error:
                 reason, fatal = f"its states are wrong: {error}", False
-                self._unanswered.pop(sample["index"], None)
+                self._with_server.leaves(sample["index"])
                 self._doubt(error)
             except OSError as error:
                 if error.errno not in _FULL:
@@ -227,20 +223,15 @@ class Landing:
         tokens = len(sample["input_ids"])
         async with self._slots.one():
             began = self._clock()
-            been_there = sample["index"] in self._unanswered
-            # A server may refuse for seconds what comes after its death: that was not with it when it died.
-            if not self._failing:
-                self._unanswered[sample["index"]] = sample
+            self._with_server.begins(sample)
             try:
                 raw = await request(client, self._server, sample, limit_s(self._ctx, tokens))
             except RequestFailed as error:
-                if error.refused or (error.unreachable and not been_there):
-                    self._unanswered.pop(sample["index"], None)
-                self._failing = self._failing or not error.refused
+                self._with_server.fails(sample, error)
                 if not error.unreachable:
                     self._seen(self._clock() - began, tokens)
                 raise
-            self._failing = False
+            self._with_server.is_answered()
             self._seen(self._clock() - began, tokens)
         handed = handed_by(self._server)
         try:

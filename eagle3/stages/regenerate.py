@@ -25,7 +25,7 @@ from eagle3.stages.context import StageContext, StageError
 from eagle3.stages.hold import Hold
 from eagle3.stages.samples import Message, Template, Turn
 from eagle3.stages.truncation import say_truncated
-from eagle3.stages.unanswered import settle
+from eagle3.stages.unanswered import Killers, settle
 from eagle3.targets import model_dir
 
 OUTPUTS = ("data/conversations.jsonl", "data/samples.jsonl", "data/baseline.json")
@@ -78,7 +78,10 @@ def run(ctx: StageContext) -> dict[str, Any]:
         template = loading.result()
         began = time.monotonic() - ctx.paused_s
         if missing:
-            server.surviving(lambda: asyncio.run(answer_all(ctx, server, answers.missing(), answers, template)))
+            killers = killers_of(ctx, answers)
+            server.surviving(
+                lambda: asyncio.run(answer_all(ctx, server, answers.missing(), answers, template, killers)), killers.died
+            )
         tokens = answers.tokens(missing)
         seconds = time.monotonic() - began - ctx.paused_s
         figures = write_outputs(ctx, prompts, answers, template)
@@ -101,7 +104,8 @@ class Answers:
 
     def __init__(self, ctx: StageContext, prompts: Sequence[Row]) -> None:
         self.path = ctx.path(_PARTIAL)
-        self._prompts = prompts
+        # With a number of their own: ids may be many to one.
+        self._prompts = [prompt | {"index": number} for number, prompt in enumerate(prompts)]
         made_with = hash_of(_answers_part(ctx.spec))
         try:
             rows = read_whole_rows(self.path)
@@ -141,6 +145,10 @@ class Answers:
         """Whether a prompt has an answer that is more than a refusal."""
         return any("refused" not in row for row in self._by_key.values())
 
+    def given(self) -> int:
+        """How many prompts are done with, by an answer or without."""
+        return len(self._by_key)
+
     def failed(self) -> int:
         """How many prompts were put aside for want of an answer, in whatever attempt."""
         return sum("failed" in row for row in self._by_key.values())
@@ -153,11 +161,20 @@ def _key(prompt: Row) -> str:
     return hash_of([prompt.get("system", ""), prompt["turns"]])
 
 
-async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], answers: Answers, template: Template) -> None:
+def killers_of(ctx: StageContext, answers: Answers) -> Killers:
+    """Who is to blame for the deaths of the server, over all attempts."""
+    return Killers(ctx, answers, _key)
+
+
+async def answer_all(
+    ctx: StageContext, server: Server, prompts: Sequence[Row], answers: Answers, template: Template,
+    killers: Killers | None = None,
+) -> None:  # fmt: skip
     """Ask for every conversation, turn by turn. Raises StageError when more than a few failed, as soon as a conversation can be
     no sample (the server's template is another, or rewrites earlier turns), and as soon as the guard against repeated tokens
     says that the server answers rubbish."""
     settings = ctx.spec.regenerate
+    killers = killers or killers_of(ctx, answers)
     ends = template.end_ids()
     progress = _Progress(ctx, answers.total - len(prompts), answers.total)
     rubbish = _Rubbish(ctx, server, answers)
@@ -169,7 +186,7 @@ async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], 
             turns: list[Turn] = []
             for text in prompt["turns"]:
                 messages.append({"role": "user", "content": text})
-                async with slots.one():
+                async with slots.one(), killers.watching(prompt):
                     reply = await client.post("/v1/chat/completions", _request(ctx, server.model, messages))
                 content, turn = _read_reply(server, reply, settings.max_new_tokens)
                 messages.append({"role": "assistant", "content": content})
@@ -180,13 +197,9 @@ async def answer_all(ctx: StageContext, server: Server, prompts: Sequence[Row], 
             rubbish.take(prompt, turns)
             progress.add(sum(len(turn.answer_ids) for turn in turns))
 
-        failures = await run_bounded(
-            prompts,
-            answer,
-            concurrency=settings.concurrency,
-            watch=_watch(ctx, server),
-            hold=progress.hold,
-        )
+        watch, failures = _watch(ctx, server), []
+        for some, at_once in killers.turns(prompts, settings.concurrency):
+            failures += await run_bounded(some, answer, concurrency=at_once, watch=watch, hold=progress.hold)
     settle(ctx, server, failures, answers)
     progress.row()
 

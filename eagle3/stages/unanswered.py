@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 import httpx
 
-from eagle3.engines.completions import Failure
+from eagle3.engines.blame import NAME as DEATHS
+from eagle3.engines.blame import REASON, Blame
+from eagle3.engines.completions import Failure, RequestFailed
 from eagle3.engines.server import Server
+from eagle3.engines.with_server import WithServer
 from eagle3.rows import Row
 from eagle3.stages.context import StageContext, StageError
+
+_DEATHS = 3
+"""Of a server, at which a prompt was there, before it may be to blame."""
 
 
 class Kept(Protocol):
@@ -23,11 +31,64 @@ class Kept(Protocol):
     def any(self) -> bool:
         """Whether a prompt has an answer that is more than a refusal."""
 
+    def given(self) -> int:
+        """How many prompts are done with, by an answer or without."""
+
     def failed(self) -> int:
         """How many prompts were put aside for want of an answer, in whatever attempt."""
 
     def add(self, prompt: Row, row: Row) -> None:
         """Keep what came of a prompt."""
+
+
+class Killers:
+    """The prompts that a server dies of, found by who was with it at each of its deaths. ``content``: a hash of a prompt."""
+
+    def __init__(self, ctx: StageContext, answers: Kept, content: Callable[[Row], str]) -> None:
+        self._ctx, self._answers = ctx, answers
+        self._blame = Blame(ctx.path("data", DEATHS).parent, _DEATHS, content)
+        self._with_server = WithServer()
+
+    def turns(self, prompts: Sequence[Row], concurrency: int) -> Iterator[tuple[list[Row], int]]:
+        """Which prompts are asked for, and how many at once: suspects last and one at a time."""
+        self._with_server.nobody()
+        suspects = self._blame.suspects(prompts)
+        if suspects:
+            text = f"{len(suspects)} prompts were with the server when it died, twice; they are asked last and one at a time."
+            self._ctx.journal.event("suspects", text, level="warn")
+        alone = {prompt["index"] for prompt in suspects}
+        yield [prompt for prompt in prompts if prompt["index"] not in alone], concurrency
+        self._with_server.nobody()  # of the others nothing is under way any more
+        yield suspects, 1
+
+    @asynccontextmanager
+    async def watching(self, prompt: Row) -> AsyncIterator[None]:
+        """While the prompt is with the server."""
+        self._with_server.begins(prompt)
+        try:
+            yield
+        except RequestFailed as error:
+            self._with_server.fails(prompt, error)
+            raise
+        self._with_server.is_answered()
+        self._with_server.leaves(prompt["index"])
+
+    def died(self) -> bool:
+        """The server has died: keep which prompts were with it, and leave out the one that it is shown to die of, as long as
+        those left out are few. True where that explains its deaths."""
+        with_it = self._with_server.items
+        self._with_server.nobody()
+        before = self._blame.guilty(with_it)
+        explained = self._blame.died(with_it, landed=self._answers.given(), attempt=self._ctx.journal.attempt, now=time.time())
+        for prompt in with_it:
+            if prompt["index"] not in self._blame.guilty([prompt]) - before:
+                continue
+            if not _room_for(self._ctx, 1, self._answers):
+                return False
+            self._answers.add(prompt, {"refused": REASON, "failed": True})
+            text = f"Prompt '{prompt['id']}' is left out: {REASON}."
+            self._ctx.journal.event("data", text, level="warn")
+        return explained
 
 
 def settle(ctx: StageContext, server: Server, failures: Sequence[Failure[Row]], answers: Kept) -> None:
@@ -59,7 +120,12 @@ def settle(ctx: StageContext, server: Server, failures: Sequence[Failure[Row]], 
 def _few(ctx: StageContext, failed: Sequence[Failure[Row]], answers: Kept) -> bool:
     """Whether these may be the prompts' own fault: others have an answer, and all that were ever put aside are a small share."""
     reached = not any(failure.error.unreachable for failure in failed)
-    return reached and answers.any() and len(failed) + answers.failed() <= ctx.spec.guards.quarantined_share * answers.total
+    return reached and answers.any() and _room_for(ctx, len(failed), answers)
+
+
+def _room_for(ctx: StageContext, more: int, answers: Kept) -> bool:
+    """Whether so many more prompts may be left out."""
+    return more + answers.failed() <= ctx.spec.guards.quarantined_share * answers.total
 
 
 def _lives(server: Server) -> bool:

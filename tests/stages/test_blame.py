@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from eagle3.engines.blame import NAME, Blame
 from eagle3.rows import Row
-from eagle3.states.blame import NAME, Blame
 from tests.stages.extraction import sample
 
 ALL = [sample(index) for index in range(8)]

@@ -391,7 +391,7 @@ def test_rubbish_with_a_good_status_is_an_error_that_names_the_server(tmp_path: 
         return Reply(body=json.dumps(json.loads(good.body) | spoil).encode())
 
     ctx = context(tmp_path, regenerate__max_new_tokens=96)
-    prompts = read_rows(tmp_path / "data" / "prompts.jsonl")
+    answers = regenerate.Answers(ctx, read_rows(tmp_path / "data" / "prompts.jsonl"))
     with FakeVllm(script) as server, pytest.raises(StageError) as caught:
-        asyncio.run(regenerate.answer_all(ctx, server, prompts, regenerate.Answers(ctx, prompts), TOY))  # type: ignore[arg-type]
+        asyncio.run(regenerate.answer_all(ctx, server, answers.missing(), answers, TOY))  # type: ignore[arg-type]
     assert f"the server at {server.base_url}" in str(caught.value) and said in str(caught.value)

@@ -240,7 +240,7 @@ def test_no_prompt_is_put_aside_while_the_server_is_ill(tmp_path: Path, monkeypa
     with FakeVllm(breaks_at("sea in winter")) as server:
         server.health = 503
         with pytest.raises(StageError, match="1 of the prompts got no answer, 'held-3' first"):
-            asyncio.run(regenerate.answer_all(ctx, server, prompts, answers, TOY))  # type: ignore[arg-type]
+            asyncio.run(regenerate.answer_all(ctx, server, answers.missing(), answers, TOY))  # type: ignore[arg-type]
     assert answers.failed() == 0
 
 
@@ -277,7 +277,7 @@ def test_a_dead_server_ends_the_stage_at_once_with_its_own_reason(tmp_path: Path
     with FakeVllm(lambda number, body: Reply(close=True)) as server:
         server.dead = "The plain vLLM server ended: out of memory."
         with pytest.raises(StageError, match="out of memory"):
-            asyncio.run(regenerate.answer_all(ctx, server, prompts, answers, TOY))  # type: ignore[arg-type]
+            asyncio.run(regenerate.answer_all(ctx, server, answers.missing(), answers, TOY))  # type: ignore[arg-type]
 
 
 def test_answers_that_repeat_one_token_are_said_and_kept_out_of_training_only(tmp_path: Path) -> None:

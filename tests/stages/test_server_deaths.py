@@ -17,7 +17,7 @@ from eagle3.engines.vllm_server import VllmServer
 from eagle3.rows import read_rows, write_rows
 from eagle3.stages import extract, regenerate
 from eagle3.stages.context import StageContext, StageError
-from tests.stages.runs import context, rows
+from tests.stages.runs import QUESTIONS, context, rows
 from tests.stages.test_regenerate import TOY
 from tests.support.guards import of_guard, the_guard
 
@@ -65,8 +65,11 @@ def answer_all(ctx: StageContext) -> VllmServer:
     """The stage regenerate's asking, on a server of its own."""
     prompts = read_rows(ctx.run_dir / "data" / "prompts.jsonl")
     answers = regenerate.Answers(ctx, prompts)
+    killers = regenerate.killers_of(ctx, answers)
     with VllmServer(ctx, "plain") as server:
-        server.surviving(lambda: asyncio.run(regenerate.answer_all(ctx, server, answers.missing(), answers, TOY)))
+        server.surviving(
+            lambda: asyncio.run(regenerate.answer_all(ctx, server, answers.missing(), answers, TOY, killers)), killers.died
+        )
         return server
 
 
@@ -219,6 +222,41 @@ def test_a_server_that_lives_and_answers_nothing_is_ended_and_started_again(
     with pytest.raises(ProcessLookupError):
         os.kill(first, signal.SIGCONT)
     assert len(rows(ctx.run_dir, "data/answers.part.jsonl")) == 1 + PROMPTS
+
+
+KILLING = "os.kill(os.getpid(), signal.SIGKILL) if 'sea in winter' in body['messages'][-1]['content'] else None"
+
+
+def test_a_prompt_that_kills_the_server_each_time_is_left_out_by_name_and_the_stage_ends_well(
+    tmp_path: Path, ctx: StageContext
+) -> None:
+    here = context(tmp_path / "run", server__backoff_s=0, regenerate__concurrency=2, guards__quarantined_share=0.15)
+    answer_all(served_by(here, each=KILLING))
+    answers = rows(here.run_dir, "data/answers.part.jsonl")[1:]
+    assert len(answers) == PROMPTS
+    assert [(row["refused"], row["failed"]) for row in answers if "turns" not in row] == [("the server dies of it", True)]
+    assert [event["text"] for event in events(here, "data")] == ["Prompt 'held-3' is left out: the server dies of it."]
+    deaths = rows(here.run_dir, "data/deaths.jsonl")
+    assert len(deaths) == 3 and [one["id"] for one in deaths[-1]["in_flight"]] == ["held-3"], "at the last one it was alone"
+    assert asked(here).count(QUESTIONS[3]) == 3
+
+
+def test_a_prompt_that_kills_the_server_is_known_over_attempts(tmp_path: Path, ctx: StageContext) -> None:
+    here = context(
+        tmp_path / "run", server__backoff_s=0, server__restarts=1, regenerate__concurrency=2, guards__quarantined_share=0.15
+    )
+    with pytest.raises(StageError, match=r"died 2 times within an hour of serving"):
+        answer_all(served_by(here, each=KILLING))
+    answer_all(here)
+    assert asked(here).count(QUESTIONS[3]) == 3
+    assert len(rows(here.run_dir, "data/answers.part.jsonl")) == 1 + PROMPTS
+
+
+def test_more_prompts_than_may_be_left_out_are_not_and_the_server_is_given_up(tmp_path: Path, ctx: StageContext) -> None:
+    here = context(tmp_path / "run", server__backoff_s=0, regenerate__concurrency=2, guards__quarantined_share=0.1)
+    with pytest.raises(StageError, match=r"died 3 times within an hour of serving"):
+        answer_all(served_by(here, each=KILLING))
+    assert not events(here, "data")
 
 
 def test_a_stop_during_the_pause_is_honoured(ctx: StageContext, tmp_path: Path) -> None:

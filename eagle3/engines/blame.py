@@ -1,15 +1,15 @@
-"""Which sample a server dies of: the samples that were with it at each of its deaths, in ``states/deaths.jsonl``.
+"""Which item a server dies of: the samples, or the prompts, that were with it at each of its deaths, in ``deaths.jsonl``.
 
-Several are with a server at once, so that a death says little of each. Samples that were there at two deaths are suspects: they
+Several are with a server at once, so that a death says little of each. Items that were there at two deaths are suspects: they
 are asked for when all others have landed, one at a time. A row is
-``{"v","t","attempt","landed","in_flight": [{"index","id","ids"}]}``: ``landed`` counts the samples that were whole by then, and
-``ids`` is a hash of the tokens, so that a row says nothing of another sample that has got the same index since.
+``{"v","t","attempt","landed","in_flight": [{"index","id","ids"}]}``: ``landed`` counts the items that were whole by then, and
+``ids`` is a hash of the content, so that a row says nothing of another item that has got the same index since.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from eagle3.core.spec import hash_of
@@ -19,14 +19,19 @@ NAME = "deaths.jsonl"
 REASON = "the server dies of it"
 
 _SUSPECT_AT = 2
-"""Deaths after which a sample is asked for alone; at one of them it may have been there by chance."""
+"""Deaths after which an item is asked for alone; at one of them it may have been there by chance."""
+
+
+def _tokens(sample: Row) -> str:
+    return hash_of(sample["input_ids"])
 
 
 class Blame:
-    """The deaths of a run's extraction server, and who is to blame. ``tries``: deaths before a sample may be."""
+    """The deaths of the servers of a run's stage, and who is to blame. ``tries``: deaths before an item may be. ``content``: a
+    hash of what is asked for, of a sample its tokens."""
 
-    def __init__(self, folder: Path, tries: int) -> None:
-        self._path, self._tries = folder / NAME, tries
+    def __init__(self, folder: Path, tries: int, content: Callable[[Row], str] = _tokens) -> None:
+        self._path, self._tries, self._content = folder / NAME, tries, content
         try:
             self._rows = [row for row in read_whole_rows(self._path) if _whole(row)]
         except ValueError:  # a spoilt line: the others count, and the next row appended stands on a line of its own
@@ -34,13 +39,13 @@ class Blame:
             write_rows(self._path, self._rows)
 
     def died(self, in_flight: Sequence[Row], *, landed: int, attempt: int, now: float) -> bool:
-        """Keep a death, at which these samples were with the server. True where it makes one of them guilty and the server has
+        """Keep a death, at which these items were with the server. True where it makes one of them guilty and the server has
         worked since it died alone with another: then there is nothing wrong with the server."""
         if not in_flight:
             return False
         before = self.guilty(in_flight)
         worked = landed > self._landed_at_last_alone()
-        told = [{"index": sample["index"], "id": sample["id"], "ids": hash_of(sample["input_ids"])} for sample in in_flight]
+        told = [{"index": sample["index"], "id": sample["id"], "ids": self._content(sample)} for sample in in_flight]
         row = {"v": 1, "t": round(now, 3), "attempt": attempt, "landed": landed, "in_flight": told}
         with contextlib.suppress(OSError):  # on a full disk this attempt alone knows of it
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,17 +54,17 @@ class Blame:
         return worked and self.guilty(in_flight) != before
 
     def guilty(self, samples: Iterable[Row]) -> frozenset[int]:
-        """Those of the samples that the server dies of: with it at ``tries`` deaths, at one of them alone, though it works on
+        """Those of the items that the server dies of: with it at ``tries`` deaths, at one of them alone, though it works on
         others; or alone at two. Where nothing lands between two deaths it may be the server's own fault."""
         return frozenset(sample["index"] for sample in samples if self._is_guilty(sample))
 
     def suspects(self, samples: Iterable[Row]) -> list[Row]:
-        """Those of the samples that are to be asked for one at a time, those first that have been alone with no death."""
+        """Those of the items that are to be asked for one at a time, those first that have been alone with no death."""
         least = min(_SUSPECT_AT, self._tries)
         return sorted((sample for sample in samples if self.deaths(sample) >= least), key=lambda sample: len(self._alone(sample)))
 
     def deaths(self, sample: Row) -> int:
-        """Deaths at which this sample was with the server."""
+        """Deaths at which this item was with the server."""
         return len(self._of(sample))
 
     def _is_guilty(self, sample: Row) -> bool:
@@ -69,11 +74,11 @@ class Blame:
         return len(alone) >= _SUSPECT_AT or any(self._rows[number]["landed"] > self._landed_before(number) for number in alone)
 
     def _of(self, sample: Row) -> list[int]:
-        """The numbers of the rows that name the sample."""
+        """The numbers of the rows that name the item."""
         found = [number for number, row in enumerate(self._rows) if sample["index"] in _indices(row)]
-        if not found:  # of nearly all samples, whose tokens need not be hashed
+        if not found:  # of nearly all items, which need not be hashed
             return []
-        ids = hash_of(sample["input_ids"])
+        ids = self._content(sample)
         return [
             number
             for number in found
@@ -87,7 +92,7 @@ class Blame:
         return self._landed_before(len(self._rows))
 
     def _landed_before(self, number: int) -> int:
-        """How many samples were whole at the last death before this one at which a sample was alone."""
+        """How many items were whole at the last death before this one at which an item was alone."""
         return next((row["landed"] for row in reversed(self._rows[:number]) if len(row["in_flight"]) == 1), 0)
 
 
