@@ -58,8 +58,9 @@ class Killers:
             self._ctx.journal.event("suspects", text, level="warn")
         alone = {prompt["index"] for prompt in suspects}
         yield [prompt for prompt in prompts if prompt["index"] not in alone], concurrency
-        self._with_server.nobody()  # of the others nothing is under way any more
-        yield suspects, 1
+        for prompt in suspects:
+            self._with_server.nobody()  # of the others nothing is under way any more
+            yield [prompt], 1
 
     @asynccontextmanager
     async def watching(self, prompt: Row) -> AsyncIterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from eagle3.core.spec import RunSpec
+from eagle3.engines.completions import RequestFailed
 from eagle3.rows import read_rows
 from eagle3.stages import regenerate
 from eagle3.stages.context import StageContext, StageError, Stopped
@@ -242,6 +244,31 @@ def test_no_prompt_is_put_aside_while_the_server_is_ill(tmp_path: Path, monkeypa
         with pytest.raises(StageError, match="1 of the prompts got no answer, 'held-3' first"):
             asyncio.run(regenerate.answer_all(ctx, server, answers.missing(), answers, TOY))  # type: ignore[arg-type]
     assert answers.failed() == 0
+
+
+def test_a_suspect_is_said_to_have_been_alone_whatever_became_of_the_one_before_it(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path)
+    answers = regenerate.Answers(ctx, read_rows(tmp_path / "data" / "prompts.jsonl"))
+    killers = regenerate.killers_of(ctx, answers)
+
+    async def fails(prompts: list[dict[str, Any]]) -> None:
+        """All of them are with the server when it breaks off."""
+        with contextlib.suppress(RequestFailed):
+            async with contextlib.AsyncExitStack() as there:
+                for prompt in prompts:
+                    await there.enter_async_context(killers.watching(prompt))
+                raise RequestFailed("status 500")
+
+    for _ in range(2):
+        asyncio.run(fails(answers.missing()[:2]))
+        assert not killers.died()
+    turns = killers.turns(answers.missing(), 2)
+    assert len(next(turns)[0]) == len(answers.missing()) - 2
+    for some, at_once in turns:
+        assert at_once == 1
+        asyncio.run(fails(some))
+    killers.died()
+    assert [len(row["in_flight"]) for row in rows(tmp_path, "data/deaths.jsonl")] == [2, 2, 1]
 
 
 def test_a_stop_keeps_what_has_come(tmp_path: Path) -> None:
