@@ -385,8 +385,7 @@ def _judge(ctx: StageContext, kept: Sequence[Row], answered: int) -> None:
         )
     for split in ("train", "heldout"):
         # Before the states are extracted, which takes the longest.
-        masks = [row["loss_mask"] for row in kept if row["split"] == split]
-        say_truncated(ctx.journal, split, masks, ctx.spec.train.pack_tokens)
+        say_truncated(ctx, split, [row["loss_mask"] for row in kept if row["split"] == split])
 
 
 def _baseline_figures(measured: Any) -> dict[str, Any]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eagle3.journal import Journal
-from eagle3.stages.context import StageError
+from eagle3.rows import read_rows_past_torn
+from eagle3.stages.context import StageContext, StageError
 
 
-def say_truncated(journal: Journal, split: str, masks: Sequence[Sequence[int]], pack_tokens: int) -> None:
-    """Samples lose what does not fit into a pack. ``masks``: of each sample of a split, 1 on the tokens that the target wrote.
-    Raises StageError where no answer is left to learn from or to judge by: the training would go on quietly, on nothing."""
+def say_truncated(ctx: StageContext, split: str, masks: Sequence[Sequence[int]]) -> None:
+    """Samples lose what does not fit into a pack: said once in a run. ``masks``: of each sample of a split, 1 on the tokens that
+    the target wrote. Raises StageError where no answer is left to learn from or to judge by: the training would go on quietly,
+    on nothing."""
+    pack_tokens = ctx.spec.train.pack_tokens
     longer = sum(len(mask) > pack_tokens for mask in masks)
     blind = sum(not any(mask[1:pack_tokens]) for mask in masks)
     if masks and blind == len(masks):
@@ -21,9 +23,9 @@ def say_truncated(journal: Journal, split: str, masks: Sequence[Sequence[int]], 
     if longer:
         named = {"heldout": "held-out"}.get(split, split)
         lost = f", {blind} of them their whole answer" if blind else ""
-        journal.event(
-            "samples-truncated",
+        text = (
             f"{longer} of {len(masks)} {named} samples are longer than a pack of {pack_tokens} tokens and lose their "
-            f"end{lost}; raise train.pack_tokens.",
-            level="warn",
+            f"end{lost}; raise train.pack_tokens."
         )
+        if all(event.get("text") != text for event in read_rows_past_torn(ctx.run_dir / "events.jsonl")):
+            ctx.journal.event("samples-truncated", text, level="warn")

@@ -69,7 +69,7 @@ class Session:
         dataset = StatesDataset(samples["train"], states, pack, self.compute)
         self.heldout = StatesDataset(samples["heldout"], states, pack, self.compute)
         for split, rows in samples.items():
-            say_truncated(ctx.journal, split, [sample.loss_mask for sample in rows], pack)
+            say_truncated(ctx, split, [sample.loss_mask for sample in rows])
         on_cpu = self.device.type == "cpu"
         self.collate = Collate(pack, spec.target.hidden_size, self.compute, trim=on_cpu, shifted=self.kind.shifted)
         loader = train_loader(
