@@ -46,10 +46,12 @@ def checked(spec: RunSpec, *, anyway: bool, as_json: bool, taken: Collection[str
     if report.verdict != "not ready":
         typer.echo(f"{report.verdict}: {report.verdict_text}", err=True)
         return report
-    failing = "; ".join(f"{check.id}: {check.evidence or check.title}" for check in report.checks if check.status == "fail")
-    text = f"This machine is not ready for the {spec.size}: {failing or report.verdict_text}."
+    failing = [check for check in report.checks if check.status == "fail"]
+    named = "; ".join(f"{check.id}: {check.evidence or check.title}" for check in failing)
+    text = f"This machine is not ready for the {spec.size}: {named or report.verdict_text}."
     if not anyway:
-        raise fail(f"{text} `eagle3 check` with the same options says what to do; --anyway starts nevertheless.", as_json=as_json)
+        first = " ".join([check.remedy for check in failing if check.remedy][:1])
+        raise fail(f"{' '.join([text, first]).rstrip()} --anyway starts nevertheless.", as_json=as_json)
     typer.echo(f"{text} Starting anyway.", err=True)
     return report
 

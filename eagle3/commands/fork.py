@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -70,7 +71,9 @@ def fork(
         return
     # Both before anything is made.
     need_secrets(names := [*secrets_of(run_dir), *(secret or [])], as_json=as_json)
-    report = checked(child, anyway=anyway, as_json=as_json, taken=found.takes)
+    # Asked for again it starts nothing, so nothing has to be ready for it.
+    there = (Path(workspace).expanduser() / "runs" / new_id / "launch.json").exists()
+    report = None if there else checked(child, anyway=anyway, as_json=as_json, taken=found.takes)
     ask(
         "fork",
         {

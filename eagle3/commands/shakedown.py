@@ -27,7 +27,7 @@ from eagle3.commands.common import (
     fail,
     spec_in,
 )
-from eagle3.commands.following import start
+from eagle3.commands.following import checked, start
 from eagle3.core.estimate import estimate
 from eagle3.core.records import RunSummary
 from eagle3.core.run_states import LIVE_STATES
@@ -111,7 +111,8 @@ def _do(
     began = partial(start, full.workspace, name, short, secret_names, detach=True, quiet=True, as_json=as_json)
     there = run_dir.is_dir()
     if not there:
-        began(resume=False)
+        # Told and kept, and not refused: what fails here is what a shakedown is to find.
+        began(resume=False, report=checked(short, anyway=True, as_json=as_json))
         doing.note(run_dir, chosen_tokens=sure_tokens)
         doing.note(run_dir, rates=as_rows(rates(full, known)), seconds_before=before.seconds, full=full.model_dump(mode="json"))
     say(f"{name} runs in {run_dir}; it may take {duration_label(limit_s)}.")

@@ -163,6 +163,7 @@ class Landing:
             self._ctx.journal.event("suspects", text, level="warn")
 
     async def _land_alone(self, client: Completions, sample: Row) -> None:
+        await self._with_server.certain(self._watch)
         self._with_server.nobody()  # of the others nothing is under way any more
         await self._land(client, sample)
 

@@ -145,9 +145,9 @@ class Answers:
         """Whether a prompt has an answer that is more than a refusal."""
         return any("refused" not in row for row in self._by_key.values())
 
-    def given(self) -> int:
-        """How many prompts are done with, by an answer or without."""
-        return len(self._by_key)
+    def answered(self) -> int:
+        """How many prompts have an answer that is more than a refusal."""
+        return sum("refused" not in row for row in self._by_key.values())
 
     def failed(self) -> int:
         """How many prompts were put aside for want of an answer, in whatever attempt."""
@@ -198,7 +198,7 @@ async def answer_all(
             progress.add(sum(len(turn.answer_ids) for turn in turns))
 
         watch, failures = _watch(ctx, server), []
-        for some, at_once in killers.turns(prompts, settings.concurrency):
+        async for some, at_once in killers.turns(prompts, settings.concurrency, watch):
             failures += await run_bounded(some, answer, concurrency=at_once, watch=watch, hold=progress.hold)
     settle(ctx, server, failures, answers)
     progress.row()

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from eagle3.rows import read_rows_past_torn
 from eagle3.stages.context import StageContext, StageError
 
+_KIND = "samples-truncated"
+
 
 def say_truncated(ctx: StageContext, split: str, masks: Sequence[Sequence[int]]) -> None:
     """Samples lose what does not fit into a pack: said once in a run. ``masks``: of each sample of a split, 1 on the tokens that
@@ -27,5 +29,6 @@ def say_truncated(ctx: StageContext, split: str, masks: Sequence[Sequence[int]])
             f"{longer} of {len(masks)} {named} samples are longer than a pack of {pack_tokens} tokens and lose their "
             f"end{lost}; raise train.pack_tokens."
         )
-        if all(event.get("text") != text for event in read_rows_past_torn(ctx.run_dir / "events.jsonl")):
-            ctx.journal.event("samples-truncated", text, level="warn")
+        said = {event.get("split") for event in read_rows_past_torn(ctx.run_dir / "events.jsonl") if event.get("kind") == _KIND}
+        if split not in said:
+            ctx.journal.event(_KIND, text, level="warn", split=split)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from eagle3.engines.blame import NAME as DEATHS
 from eagle3.engines.blame import REASON, Blame
 from eagle3.engines.completions import Failure, RequestFailed
 from eagle3.engines.server import Server
-from eagle3.engines.with_server import WithServer
+from eagle3.engines.with_server import DYING_S, WithServer
 from eagle3.rows import Row
 from eagle3.stages.context import StageContext, StageError
 
@@ -31,8 +32,8 @@ class Kept(Protocol):
     def any(self) -> bool:
         """Whether a prompt has an answer that is more than a refusal."""
 
-    def given(self) -> int:
-        """How many prompts are done with, by an answer or without."""
+    def answered(self) -> int:
+        """How many prompts have an answer that is more than a refusal."""
 
     def failed(self) -> int:
         """How many prompts were put aside for want of an answer, in whatever attempt."""
@@ -44,14 +45,20 @@ class Kept(Protocol):
 class Killers:
     """The prompts that a server dies of, found by who was with it at each of its deaths. ``content``: a hash of a prompt."""
 
-    def __init__(self, ctx: StageContext, answers: Kept, content: Callable[[Row], str]) -> None:
+    def __init__(self, ctx: StageContext, answers: Kept, content: Callable[[Row], str], *, dying_s: float = DYING_S) -> None:
         self._ctx, self._answers = ctx, answers
         self._blame = Blame(ctx.path("data", DEATHS).parent, _DEATHS, content)
-        self._with_server = WithServer()
+        self._with_server = WithServer(dying_s)
 
-    def turns(self, prompts: Sequence[Row], concurrency: int) -> Iterator[tuple[list[Row], int]]:
-        """Which prompts are asked for, and how many at once: suspects last and one at a time."""
+    async def turns(
+        self, prompts: Sequence[Row], concurrency: int, watch: Callable[[], None]
+    ) -> AsyncIterator[tuple[list[Row], int]]:
+        """Which prompts are asked for, and how many at once: suspects last and one at a time. ``watch`` raises where the server
+        has died."""
         self._with_server.nobody()
+        # Found guilty by an attempt that ended before it was put down.
+        left_out = [prompt for prompt in prompts if self._is_left_out(prompt)]
+        prompts = [prompt for prompt in prompts if prompt not in left_out]
         suspects = self._blame.suspects(prompts)
         if suspects:
             text = f"{len(suspects)} prompts were with the server when it died, twice; they are asked last and one at a time."
@@ -59,6 +66,7 @@ class Killers:
         alone = {prompt["index"] for prompt in suspects}
         yield [prompt for prompt in prompts if prompt["index"] not in alone], concurrency
         for prompt in suspects:
+            await self._with_server.certain(watch)
             self._with_server.nobody()  # of the others nothing is under way any more
             yield [prompt], 1
 
@@ -80,16 +88,29 @@ class Killers:
         with_it = self._with_server.items
         self._with_server.nobody()
         before = self._blame.guilty(with_it)
-        explained = self._blame.died(with_it, landed=self._answers.given(), attempt=self._ctx.journal.attempt, now=time.time())
+        explained = self._blame.died(with_it, landed=self._answers.answered(), attempt=self._ctx.journal.attempt, now=time.time())
         for prompt in with_it:
             if prompt["index"] not in self._blame.guilty([prompt]) - before:
                 continue
-            if not _room_for(self._ctx, 1, self._answers):
+            if not self._is_left_out(prompt):
                 return False
-            self._answers.add(prompt, {"refused": REASON, "failed": True})
-            text = f"Prompt '{prompt['id']}' is left out: {REASON}."
-            self._ctx.journal.event("data", text, level="warn")
         return explained
+
+    def _is_left_out(self, prompt: Row) -> bool:
+        """Leave out a prompt that the server dies of, if one more may be."""
+        if not self._blame.guilty([prompt]):
+            return False
+        if not _room_for(self._ctx, 1, self._answers):
+            text = (
+                f"The server dies of the prompt '{prompt['id']}', and no more may be left out (guards.quarantined_share); "
+                "take it out of the prompts, or fork the run with a larger share."
+            )
+            self._ctx.journal.event("data", text, level="error")
+            return False
+        with contextlib.suppress(OSError):  # on a full disk it is put down when the stage goes on
+            self._answers.add(prompt, {"refused": REASON, "failed": True})
+        self._ctx.journal.event("data", f"Prompt '{prompt['id']}' is left out: {REASON}.", level="warn")
+        return True
 
 
 def settle(ctx: StageContext, server: Server, failures: Sequence[Failure[Row]], answers: Kept) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from eagle3.core.spec import RunSpec
+from eagle3.core.spec.service import Service
 from eagle3.runner.launch import launch
 from tests.readiness.environments import environment, torch
 from tests.readiness.light import ON_GPUS, SMOL, changed, fault, gathered, judged, mended, unclear
@@ -194,4 +195,10 @@ def test_a_card_with_less_free_memory_than_the_server_takes_fails(cards: Path) -
     full = changed(facts, "gpu.gpus.2.memory_used_bytes", 60 << 30)
     assert fault("gpu.memory", full, "36.0 GiB free of 96.0 GiB", ON_GPUS, status="fail").id == "gpu.memory:2"
     fault("gpu.memory", full, "36.0 GiB free", status="warn")
+    stages = ("regenerate", "extract", "train", "evaluate")
+    elsewhere = ON_GPUS.devices.model_copy(update={stage: [4, 5] for stage in stages})
+    fault("gpu.memory", full, "36.0 GiB free", ON_GPUS.model_copy(update={"devices": elsewhere}), status="warn")
+    agreed = Service(unit="vllm.service", consented_by="ann", consent="not needed before Monday")
+    for excuse in ({"share_device": True}, {"services": [agreed]}):
+        fault("gpu.memory", full, "and the server takes", ON_GPUS.model_copy(update=excuse), status="warn")
     unclear("gpu.memory", changed(facts, "gpu.gpus.2.memory_used_bytes", None), "does not say")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ import pytest
 
 from eagle3.core.spec import RunSpec
 from eagle3.engines.completions import RequestFailed
-from eagle3.rows import read_rows
-from eagle3.stages import regenerate
+from eagle3.engines.server import ServerDied
+from eagle3.rows import read_rows, write_rows
+from eagle3.stages import regenerate, unanswered
 from eagle3.stages.context import StageContext, StageError, Stopped
 from tests.stages.fake_vllm import FakeVllm, Reply, Script
 from tests.stages.runs import context, rows
@@ -249,7 +250,7 @@ def test_no_prompt_is_put_aside_while_the_server_is_ill(tmp_path: Path, monkeypa
 def test_a_suspect_is_said_to_have_been_alone_whatever_became_of_the_one_before_it(tmp_path: Path) -> None:
     ctx = prepared(tmp_path)
     answers = regenerate.Answers(ctx, read_rows(tmp_path / "data" / "prompts.jsonl"))
-    killers = regenerate.killers_of(ctx, answers)
+    killers = unanswered.Killers(ctx, answers, regenerate._key, dying_s=0.0)
 
     async def fails(prompts: list[dict[str, Any]]) -> None:
         """All of them are with the server when it breaks off."""
@@ -262,13 +263,89 @@ def test_a_suspect_is_said_to_have_been_alone_whatever_became_of_the_one_before_
     for _ in range(2):
         asyncio.run(fails(answers.missing()[:2]))
         assert not killers.died()
-    turns = killers.turns(answers.missing(), 2)
-    assert len(next(turns)[0]) == len(answers.missing()) - 2
-    for some, at_once in turns:
-        assert at_once == 1
-        asyncio.run(fails(some))
+
+    async def ask_all() -> None:
+        asked = [(some, at_once) async for some, at_once in with_failures()]
+        assert [(len(some), at_once) for some, at_once in asked] == [(len(answers.missing()) - 2, 2), (1, 1), (1, 1)]
+
+    async def with_failures() -> AsyncIterator[tuple[list[dict[str, Any]], int]]:
+        async for some, at_once in killers.turns(answers.missing(), 2, lambda: None):
+            if at_once == 1:
+                await fails(some)
+            yield some, at_once
+
+    asyncio.run(ask_all())
     killers.died()
     assert [len(row["in_flight"]) for row in rows(tmp_path, "data/deaths.jsonl")] == [2, 2, 1]
+
+
+def test_a_server_that_takes_seconds_to_die_of_one_suspect_is_not_said_to_die_of_the_next(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path, guards__quarantined_share=0.5)
+    answers = regenerate.Answers(ctx, read_rows(tmp_path / "data" / "prompts.jsonl"))
+    killers = regenerate.killers_of(ctx, answers)
+    killer, innocent, third = answers.missing()[:3]
+    answers.add(third, {"messages": [], "turns": []})
+    looks = 0
+
+    def watch() -> None:
+        """It answers errors for a while, and then is gone."""
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise ServerDied("The server is gone.")
+
+    async def with_it(*prompts: dict[str, Any]) -> None:
+        with contextlib.suppress(RequestFailed):
+            async with contextlib.AsyncExitStack() as there:
+                for prompt in prompts:
+                    await there.enter_async_context(killers.watching(prompt))
+                raise RequestFailed("status 500: EngineDeadError")
+
+    async def ask_all() -> None:
+        async for some, at_once in killers.turns([killer, innocent], 2, watch):
+            if at_once == 1:
+                await with_it(*some)
+
+    for _ in range(2):
+        asyncio.run(with_it(killer, innocent))
+        killers.died()
+    with pytest.raises(ServerDied):
+        asyncio.run(ask_all())
+    assert killers.died()
+    assert [one["id"] for one in rows(tmp_path, "data/deaths.jsonl")[-1]["in_flight"]] == [killer["id"]]
+    assert innocent in answers.missing() and killer not in answers.missing()
+
+
+def test_a_server_that_dies_whatever_it_is_asked_condemns_no_prompt_after_prompt(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path, guards__quarantined_share=0.5)
+    answers = regenerate.Answers(ctx, read_rows(tmp_path / "data" / "prompts.jsonl"))
+    killers = regenerate.killers_of(ctx, answers)
+    some = answers.missing()[:3]
+    answers.add(answers.missing()[5], {"messages": [], "turns": []})
+
+    async def with_it(*prompts: dict[str, Any]) -> None:
+        async with contextlib.AsyncExitStack() as there:
+            for prompt in prompts:
+                await there.enter_async_context(killers.watching(prompt))
+            raise RequestFailed("cut")
+
+    for prompts in (some, some, *([prompt] for prompt in some)):
+        with contextlib.suppress(RequestFailed):
+            asyncio.run(with_it(*prompts))
+        explained = killers.died()
+    assert not explained and answers.failed() == 1, "the first alone; what is put aside is no answer, and clears no server"
+
+
+def test_a_prompt_that_was_found_guilty_by_an_attempt_that_ended_then_is_left_out_by_the_next(tmp_path: Path) -> None:
+    ctx = prepared(tmp_path, guards__quarantined_share=0.5)
+    answers = regenerate.Answers(ctx, read_rows(tmp_path / "data" / "prompts.jsonl"))
+    guilty = answers.missing()[4]
+    row = {"v": 1, "t": 0.0, "attempt": 1, "landed": 3}
+    there = [{"index": guilty["index"], "id": guilty["id"], "ids": regenerate._key(guilty)}]
+    write_rows(tmp_path / "data" / "deaths.jsonl", [row | {"in_flight": there}] * 3)
+    server = ask(ctx)
+    assert len(server.requests) == len(answers.missing()) - 1
+    assert f"Prompt '{guilty['id']}' is left out: the server dies of it." in (tmp_path / "events.jsonl").read_text()
 
 
 def test_a_stop_keeps_what_has_come(tmp_path: Path) -> None:

@@ -256,7 +256,9 @@ def test_more_prompts_than_may_be_left_out_are_not_and_the_server_is_given_up(tm
     here = context(tmp_path / "run", server__backoff_s=0, regenerate__concurrency=2, guards__quarantined_share=0.1)
     with pytest.raises(StageError, match=r"died 3 times within an hour of serving"):
         answer_all(served_by(here, each=KILLING))
-    assert not events(here, "data")
+    (told,) = events(here, "data")
+    assert "The server dies of the prompt 'held-3', and no more may be left out (guards.quarantined_share)" in told["text"]
+    assert not any("refused" in row for row in rows(here.run_dir, "data/answers.part.jsonl"))
 
 
 def test_a_stop_during_the_pause_is_honoured(ctx: StageContext, tmp_path: Path) -> None:

@@ -131,6 +131,9 @@ def test_what_is_not_ready_starts_only_when_asked_to_and_makes_nothing_before(wo
     assert report["verdict"] == "not ready", "and the run keeps what it was started under"
     again = ask(workspace, "run", "--run-id", "child", *nowhere)
     assert again.exit_code == 0, "asked for again it starts nothing, so nothing has to be ready"
+    fork = ("fork", "parent", "--id", "other", *nowhere)
+    assert ask(workspace, *fork, "--anyway").exit_code == 0
+    assert ask(workspace, *fork).exit_code == 0, "a fork as well"
 
 
 def test_a_working_run_is_paused_and_resume_lets_it_go_on(workspace: Path) -> None:

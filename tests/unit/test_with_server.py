@@ -32,9 +32,10 @@ def test_what_begins_after_a_failure_was_not_there_until_something_is_answered_a
     found.fails(A, RequestFailed("status 500"))
     found.begins(B)
     assert there(found) == [0]
-    found.is_answered()
+    found.fails(B, RequestFailed("status 500"))
     found.begins(C)
-    assert there(found) == [0, 2]
+    found.is_answered()
+    assert there(found) == [0, 2], "the answer says that it lives, so C is with it and not with the dead"
 
 
 def test_who_never_reached_the_server_or_was_refused_is_not_there_but_who_was_there_before_is() -> None:

@@ -10,6 +10,7 @@ from eagle3.core.readiness.registry import Context, Facts, Finding, check
 from eagle3.core.readiness.report import Action
 from eagle3.core.readiness.statuses import Status
 from eagle3.core.readiness.wants import gpus_of, utilization_of
+from eagle3.core.spec import STAGES
 
 FAKE_NVML = "fake: a compiled libnvidia-ml.so.1 under the real nvidia-ml-py"
 LITTLE_BYTES = GIB
@@ -140,15 +141,22 @@ def cuda(facts: Facts, context: Context) -> Iterator[Finding]:
     catches="trainer and server on one GPU (speculators#886), memory still held after a SIGKILL (vllm#55510)",
 )  # fmt: skip
 def memory(facts: Facts, context: Context) -> Iterator[Finding]:
-    wanted = utilization_of(context.spec) if context.spec is not None and context.device == "cuda" else None
+    spec = context.spec
+    asked = utilization_of(spec) if spec is not None and context.device == "cuda" else None
+    used_by_run = {gpu for stage in STAGES for gpu in spec.devices.of(stage)} if spec is not None else set()
+    # What holds a card may have agreed to yield, or to share it: the launch looks at that itself.
+    excused = spec is not None and (spec.share_device or any(service.consent for service in spec.services))
 
     def judged(card: Card) -> tuple[Status, str, str]:
+        wanted = asked if not used_by_run or card["index"] in used_by_run else None
         used, total = card.get("memory_used_bytes"), card.get("memory_total_bytes")
         if used is None or not total:
             return "unknown", f"{card.get('name') or 'it'} does not say how much memory it uses", "Run nvidia-smi there."
         evidence = f"{bytes_label(total - used)} free of {bytes_label(total)}"
         if wanted is not None and (total - used) / total < wanted:
             held = f"{evidence}, and the server takes {wanted:.0%} (gpu-memory-utilization)"
+            if excused:
+                return "warn", held, "See that what yields to the run, or shares the card with it, leaves the server its share."
             return "fail", held, "Free the card (see who holds it), or lower --gpu-memory-utilization in server.args."
         if used > LITTLE_BYTES and wanted is None:
             return "warn", evidence, "See who holds it before a run is started there."
