@@ -49,7 +49,8 @@ def test_an_environment_is_previewed_built_with_its_progress_and_then_found(work
     done = prefetch(workspace)
     assert done.exit_code == 0, done.output
     python = Path(shown["python"])
-    assert f"--set worker_python={python}" in done.stdout.splitlines()[-1]
+    assert f"--set worker_python={python}" in done.stdout.splitlines()[-2]
+    assert "It has no vLLM in it: --set server_python=" in done.stdout.splitlines()[-1]
     assert "To build: a Python" in done.stdout and "about 2.0 GiB" in done.stdout and "/s" in done.stdout
     says = subprocess.run([str(python), "-c", "import alpha, beta; print(alpha.NAME, beta.NAME)"], capture_output=True, text=True)
     assert says.stdout == "alpha beta\n"
