@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import List
 
-from eagle3.runner import identity, proctable, redact, rundir, state
+from eagle3.runner import identity, proctable, rundir, state
 
 
 def leftovers(run_dir: Path, attempt: int) -> List[proctable.Process]:
@@ -35,7 +35,7 @@ def find_or_adopt(run_dir: Path, attempt: int) -> bool:
         state.attempt_dir(run_dir, attempt) / "started.json",
         {
             "v": 1, "attempt": attempt, "t": time.time(), **identity.of(leader.pid), "supervisor": {},
-            "argv": redact.command(proctable.command_line(leader.pid)), "adopted": True,
+            "argv": proctable.shown_command(leader.pid), "adopted": True,
         },
     )  # fmt: skip
     return True

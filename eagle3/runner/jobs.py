@@ -175,7 +175,7 @@ def watch(folder: Path, secrets: Dict[str, str]) -> int:
         child.wait(1.0)
     code = child.returncode
     record["code"], record["signal"] = (code, None) if code is None or code >= 0 else (None, -code)
-    record["survivors"] = [{"pid": pid, "name": proctable.name(pid)} for pid, _ in left]
+    record["survivors"] = [{"pid": pid, "name": proctable.name(pid, secrets.values())} for pid, _ in left]
     return _ended(folder, record)
 
 

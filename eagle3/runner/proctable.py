@@ -118,9 +118,15 @@ def send(process: Process, number: int) -> bool:
     return True
 
 
-def name(pid: int) -> str:
-    """A short name for a person: the command, or the kernel's name of it."""
-    arguments = redact.command(command_line(pid))
+def shown_command(pid: int, secrets: Iterable[str] = ()) -> List[str]:
+    """The arguments of ``pid`` for people: without ``secrets``, those in its own environment, and what looks like one."""
+    return redact.command(command_line(pid), (*secrets, *redact.secret_values(environment(pid))))
+
+
+def name(pid: int, secrets: Iterable[str] = ()) -> str:
+    """A short name for a person: the command as in ``shown_command``, or the kernel's name of it."""
+    # Hidden before it is cut, here and by whoever cuts it again: nobody recognises a half of a secret.
+    arguments = shown_command(pid, secrets)
     if arguments:
         return " ".join(arguments)[:120]
     return short_name(pid) or "?"

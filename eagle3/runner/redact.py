@@ -141,12 +141,13 @@ def secret_values(variables: Mapping[str, str]) -> Tuple[str, ...]:
     return tuple(value for name, value in variables.items() if value and (name in named or is_secret_name(name)))
 
 
-def command(arguments: Iterable[str]) -> List[str]:
-    """A command line to show: also the argument after ``--token`` and its like is hidden."""
+def command(arguments: Iterable[str], values: Iterable[str] = ()) -> List[str]:
+    """A command line to show: without the secrets ``values``, and the argument after ``--token`` and its like is hidden too."""
     shown: List[str] = []
+    known = tuple(values)
     hide = False
     for argument in arguments:
-        shown.append(HIDDEN if hide and not argument.startswith("-") else redact(argument))
+        shown.append(HIDDEN if hide and not argument.startswith("-") else redact(argument, known))
         hide = argument.startswith("-") and "=" not in argument and is_secret_name(argument.lstrip("-").replace("-", "_"))
     return shown
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from eagle3.runner import identity, proctable, redact, rundir, state
+from eagle3.runner import identity, proctable, rundir, state
 from eagle3.runner.errors import VerbError
 from eagle3.runner.identity import Stat
 
@@ -112,7 +112,7 @@ def _rank(pid: int) -> Optional[int]:
 
 
 def _short_name(pid: int) -> str:
-    return redact.redact(proctable.name(pid))[:40]
+    return proctable.name(pid)[:40]
 
 
 def _whereabouts(pid: int) -> str:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from eagle3.runner import adopt, detach, events, identity, proctable, redact, rundir, state
+from eagle3.runner import adopt, detach, events, identity, proctable, rundir, state
 from eagle3.runner.ending import ended_record
 from eagle3.runner.errors import VerbError, from_os_error
 from eagle3.runner.services import restoring
@@ -112,7 +112,7 @@ def end_unsupervised(run_dir: Path, attempt: int, grace_s: Optional[float] = Non
     left = proctable.end_all(everything, grace_s=min(KILL_GRACE_S, grace_s))
     request = state.stop_request(run_dir, attempt)
     if not (folder / "exit.json").exists():
-        survivors = [{"pid": pid, "name": redact.redact(proctable.name(pid))} for pid, _ in left]
+        survivors = [{"pid": pid, "name": proctable.name(pid)} for pid, _ in left]
         text = "stopped without its supervisor; how the worker ended is not known"
         text += f"; still alive: {', '.join(str(s['pid']) for s in survivors)}" if survivors else ""
         events.append(run_dir, attempt, "attempt_ended", text, actor=str(request.get("by") or events.SUPERVISOR))

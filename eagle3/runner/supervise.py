@@ -198,7 +198,7 @@ class Supervisor:
         self.heartbeat.stop_asking()
         left = self._everything()
         if left:
-            names = ", ".join(f"{pid} {proctable.name(pid)[:60]}" for pid, _ in left[:5])
+            names = ", ".join(f"{pid} {proctable.name(pid, self.secrets.values())[:60]}" for pid, _ in left[:5])
             self._event(
                 "ending", f"the worker has ended, {len(left)} of its processes have not: TERM, then KILL", "warn", detail=names
             )
@@ -206,7 +206,7 @@ class Supervisor:
         if self.worker is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):  # D state: it is named among the survivors
                 self.worker.wait(timeout=1)
-        return [{"pid": pid, "name": redact.redact(proctable.name(pid), self.secrets.values())} for pid, _ in left]
+        return [{"pid": pid, "name": proctable.name(pid, self.secrets.values())} for pid, _ in left]
 
     def _write_exit(self, *, survivors: Optional[List[Dict[str, Any]]] = None, error: str = "") -> Dict[str, Any]:
         code = self.worker.returncode if self.worker else None

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from eagle3.core.presets import resolve
-from eagle3.runner.facts.host import without_secrets
 from tests.readiness.environments import VERSION, environment, package, torch, torchvision, vllm, whole_worker
 from tests.readiness.light import ON_GPUS, SMOL, changed, fault, gathered, judged, mended, tree, unclear
 from tests.runner.support import old_python
@@ -67,11 +66,6 @@ def test_an_environment_in_use_is_told_with_the_process_that_uses_it(tmp_path: P
     child.stdin.close()
     child.wait()
     child.stdout.close()
-
-
-def test_secrets_on_a_command_line_are_hidden_where_a_process_is_named() -> None:
-    told = without_secrets("vllm serve m --api-key s3cret --hf_token=s3cret --port 1 --tokenizer t")
-    assert told == "vllm serve m --api-key [hidden] --hf_token=[hidden] --port 1 --tokenizer t"
 
 
 def test_what_pythonpath_and_the_user_s_own_folder_put_first_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def holder(pid: int) -> Dict[str, Any]:
     unknown: Dict[str, Any] = {"seen": False, "name": "", "user": "", "ours": False, "run_id": "", "run_state": "", "run_dir": ""}
     if found is None:
         return unknown
-    known = {**unknown, "seen": True, "name": host.shown(pid), "user": host.owner(pid), "ours": proctable.is_ours(pid)}
+    known = {**unknown, "seen": True, "name": proctable.name(pid), "user": host.owner(pid), "ours": proctable.is_ours(pid)}
     known["start_ticks"] = found.start_ticks
     environment = proctable.environment(pid) if known["ours"] else {}
     run_dir = environment.get("EAGLE3_RUN_DIR", "")

@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import pwd
-import re
 import resource
 import socket
 import struct
@@ -21,7 +20,6 @@ SHELL_LIMIT_S = 5.0
 STUCK_AFTER_S = 0.5
 _UTMP = struct.Struct("<h2xi32s4s32s256s2h3i4i20s")
 _UTMP_USER = 7
-_SECRET = re.compile(r"(--?(?:[\w-]*[_-])?(?:key|token|secret|password|passwd)(?:=|\s+))\S+", re.IGNORECASE)
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
@@ -148,7 +146,7 @@ def stuck(after_s: float = STUCK_AFTER_S) -> List[Dict[str, Any]]:
     time.sleep(after_s)
     again = proctable.snapshot()
     held = [p for pid, p in again.items() if p.state == "D" and first.get(pid) == p.start_ticks]
-    return [{"pid": p.pid, "name": shown(p.pid)} for p in held if proctable.command_line(p.pid)]
+    return [{"pid": p.pid, "name": proctable.name(p.pid)} for p in held if proctable.command_line(p.pid)]
 
 
 def zombies() -> Dict[str, Any]:
@@ -157,20 +155,10 @@ def zombies() -> Dict[str, Any]:
     dead = [p for p in table.values() if p.state == "Z"]
     parents: Dict[str, int] = {}
     for found in dead:
-        name = f"{shown(found.ppid)[:60]} (pid {found.ppid})"
+        name = f"{proctable.name(found.ppid)[:60]} (pid {found.ppid})"
         parents[name] = parents.get(name, 0) + 1
     most = sorted(parents.items(), key=lambda entry: -entry[1])
     return {"count": len(dead), "parents": dict(most[:10])}
-
-
-def shown(pid: int) -> str:
-    """A process's command for a person to recognise it by, without what follows an option that looks like a secret."""
-    return without_secrets(proctable.name(pid))
-
-
-def without_secrets(command: str) -> str:
-    """``command`` with the values of options such as ``--api-key`` hidden."""
-    return _SECRET.sub(r"\1[hidden]", command)
 
 
 def owner(pid: int) -> str:

@@ -16,7 +16,6 @@ from typing import Any, Dict, List
 
 from eagle3.runner import host, proctable
 from eagle3.runner.facts import packages
-from eagle3.runner.facts.host import without_secrets
 
 START_LIMIT_S = 8.0
 _MARK = "@@eagle3@@"
@@ -160,5 +159,5 @@ def _users(prefix: Path) -> List[Dict[str, Any]]:
         if any(word.endswith(("/runner.pyz", "/eagle3/runner")) for word in words[1:5]):
             continue  # helpers, and what they start to ask the GPUs: they import nothing that is installed there
         if any(word.startswith(inside) for word in words[:2]):
-            result.append({"pid": found.pid, "name": without_secrets(" ".join(words))[:120]})
+            result.append({"pid": found.pid, "name": proctable.name(found.pid)})
     return result[:20]
