@@ -40,7 +40,10 @@ def test_a_launch_is_answered_when_the_worker_runs(workspace: Path) -> None:
     assert (found["label"], found["actor"], found["attempt"]) == ({"size": "smoke"}, "--ann", 1)
 
 
-def test_the_run_directory_is_for_its_user_only_and_the_worker_knows_its_run(workspace: Path) -> None:
+def test_the_run_directory_is_for_its_user_only_and_the_worker_knows_its_run(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # the shell's own comes after what was asked for
     script = 'umask; echo "$EAGLE3_RUN_ID $EAGLE3_ATTEMPT $EAGLE3_RUN_DIR $PYTHONPATH $X"; pwd; cat; touch made'
     answer = launch(workspace, "r", "", shell(script, env={"X": "y"}, pythonpath="/lib/site"))
     run_dir = Path(answer["run_dir"])
