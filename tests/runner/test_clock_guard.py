@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eagle3.runner import rundir
-from eagle3.runner.clock_jumps import ClockJumps
+from eagle3.runner.clock_jumps import ClockJumps, clocks
 from eagle3.runner.control import control
 from eagle3.runner.heartbeat import Heartbeat
 from eagle3.runner.launch import launch
@@ -101,6 +102,15 @@ def test_a_pause_for_which_there_was_no_room_is_asked_for_at_the_next_look(
     (tmp_path / "control.json").rmdir()
     watch._look_at_clock()
     assert rundir.read_object(tmp_path / "control.json")["pause"]["by"] == "the guard clock"
+
+
+def test_a_machine_that_falls_asleep_between_a_look_at_the_one_clock_and_at_the_other_has_had_no_jump(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walls, steadies = iter([100.0, 7300.0]), iter([10.0, 7210.0, 7210.0, 7210.0])
+    asleep = SimpleNamespace(time=lambda: next(walls), clock_gettime=lambda _: next(steadies), CLOCK_BOOTTIME=7)
+    monkeypatch.setattr("eagle3.runner.clock_jumps.time", asleep)
+    assert clocks() == (7300.0, 7210.0)
 
 
 STEPS = st.lists(st.sampled_from([0.0, 7200.0, -7200.0, 40.0, 20.0]), max_size=80)
