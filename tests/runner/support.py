@@ -182,7 +182,7 @@ class Channel:
     def close(self) -> int:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        code = self.process.wait(timeout=20)
+        code = self.process.wait(timeout=60)
         if self.process.stdout is not None:
             self.process.stdout.close()
         return code
