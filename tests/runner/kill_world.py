@@ -6,6 +6,7 @@ product code knows of it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -179,12 +180,13 @@ class World:
 
     def described(self, channel: Channel) -> str:
         """The run's state by a helper, checked against what lives before and after the question."""
-        before = bool(self.workers())
+        # The supervisor before the question too: while it lives, a run without a worker is rightly "running".
+        before, supervised = bool(self.workers()), self.alive("starting.json")
         [run] = channel.result("list", workspace=str(self.workspace))["runs"]
         after = bool(self.workers())
         if before and after:
             assert run["state"] in state.LIVE, (run["state"], run["state_text"])
-        if not before and not after and not self.alive("starting.json"):
+        if not before and not after and not supervised and not self.alive("starting.json"):
             assert run["state"] not in ("running", "unsupervised", "stalled"), (run["state"], run["state_text"])
         return str(run["state"])
 
@@ -199,4 +201,5 @@ class World:
                     stream.close()
         for found in proctable.snapshot().values():
             if self.mark in " ".join(proctable.command_line(found.pid)):
-                os.kill(found.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                    os.kill(found.pid, signal.SIGKILL)

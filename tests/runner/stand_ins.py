@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -29,6 +30,13 @@ if "--engine" in sys.argv:  # a child in a session of its own that is deaf to TE
         os.close(1)
         while True:
             time.sleep(600)
+if "--kept" in sys.argv:  # who keeps it alive starts the next one first: it ends by TERM once that one serves
+    def make_way(*_):
+        open(os.environ["STARTS"] + ".told", "w").close()
+        while len(open(os.environ["STARTS"]).readlines()) < 2:
+            time.sleep(0.01)
+        os._exit(0)
+    signal.signal(signal.SIGTERM, make_way)
 starts = open(os.environ["STARTS"], "a")
 if "--user" in sys.argv:
     os.setuid(int(sys.argv[sys.argv.index("--user") + 1]))
@@ -135,7 +143,8 @@ class Serving:
         """No process of it outlives the test."""
         for process in proctable.snapshot().values():
             if str(self.program) in proctable.command_line(process.pid):
-                os.kill(process.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                    os.kill(process.pid, signal.SIGKILL)
 
 
 @pytest.fixture

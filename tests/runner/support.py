@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -76,6 +77,52 @@ def started(run_dir: Path, attempt: int = 1) -> dict[str, Any]:
     return found
 
 
+def rows(file: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file as the product reads them, none where it is missing. A line that another process is just writing
+    is none yet, and two that write at the same moment may leave an empty one between theirs."""
+    try:
+        lines = file.read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines if line]
+
+
+def events(run_dir: Path, *kinds: str) -> list[dict[str, Any]]:
+    """The run's events of these kinds, in the order in which they were written; all of them where none is named."""
+    return [row for row in rows(run_dir / "events.jsonl") if not kinds or row["kind"] in kinds]
+
+
+def files_with(text: str, place: Path) -> list[str]:
+    """The files below ``place`` that hold the text. One that goes away meanwhile (a heartbeat's temporary file) holds nothing."""
+    found = []
+    for path in place.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and text.encode() in path.read_bytes():
+                found.append(str(path.relative_to(place)))
+    return found
+
+
+def wait_gone(run_dir: Path, attempt: int = 1) -> None:
+    """Until the attempt's supervisor has ended too: it has things to put away and to tell after ``exit.json``."""
+    wait_for(lambda: not proctable.marked(str(run_dir), attempt))
+
+
+def wait_programs(run_dir: Path, *programs: str, attempt: int = 1) -> set[int]:
+    """The pids of the attempt's processes, its supervisor left out, once they are exactly these programs.
+
+    A child that was only forked has its parent's command line and environment, and in the midst of its exec none at all; and
+    the `touch` that made the file that a test waits for may still be there.
+    """
+
+    def found() -> set[int]:
+        own = started(run_dir, attempt)["supervisor"]["pid"]
+        pids = {p.pid for p in proctable.marked(str(run_dir), attempt)} - {own}
+        names = sorted(Path((proctable.command_line(pid) or [""])[0]).name for pid in pids)
+        return pids if names == sorted(programs) else set()
+
+    return wait_for(found)
+
+
 def kill_supervisor(run_dir: Path) -> None:
     """What an out-of-memory killer does to it."""
     supervisor = started(run_dir)["supervisor"]
@@ -135,7 +182,7 @@ class Channel:
     def close(self) -> int:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        code = self.process.wait(timeout=20)
+        code = self.process.wait(timeout=60)
         if self.process.stdout is not None:
             self.process.stdout.close()
         return code

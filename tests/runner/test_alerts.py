@@ -15,12 +15,23 @@ from typing import Any
 import pytest
 
 from eagle3.core.spec import Alerts
-from eagle3.runner import proctable, rundir, settling, verbs
+from eagle3.runner import identity, proctable, rundir, settling, verbs
 from eagle3.runner.errors import VerbError
 from eagle3.runner.launch import launch
 from eagle3.runner.watch import settle
 from tests.runner.receiver import Receiver
-from tests.runner.support import kill_supervisor, shell, started, state_is, wait_end, wait_for
+from tests.runner.support import (
+    events,
+    files_with,
+    kill_supervisor,
+    rows,
+    shell,
+    started,
+    state_is,
+    wait_end,
+    wait_for,
+    wait_gone,
+)
 from tests.support.guards import the_guard
 
 
@@ -38,11 +49,7 @@ def hooks(**more: Any) -> dict[str, Any]:
 
 def told(run_dir: Path, attempt: int = 1) -> list[dict[str, Any]]:
     """The rows of the attempt's ledger."""
-    try:
-        lines = (run_dir / "attempts" / str(attempt) / "alerts.jsonl").read_text().splitlines()
-    except FileNotFoundError:
-        return []
-    return [json.loads(line) for line in lines]
+    return rows(run_dir / "attempts" / str(attempt) / "alerts.jsonl")
 
 
 def statuses(run_dir: Path, fact: str, attempt: int = 1) -> list[str]:
@@ -51,11 +58,6 @@ def statuses(run_dir: Path, fact: str, attempt: int = 1) -> list[str]:
 
 def settled(run_dir: Path, fact: str, attempt: int = 1) -> Callable[[], bool]:
     return lambda: bool({"sent", "failed", "dropped"} & set(statuses(run_dir, fact, attempt)))
-
-
-def events(run_dir: Path, kind: str) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
-    return [row for row in rows if row["kind"] == kind]
 
 
 def noting(place: Path) -> list[str]:
@@ -96,7 +98,7 @@ def test_a_stop_is_told_as_a_stop_and_only_where_it_was_asked_for(workspace: Pat
     wait_for(settled(run_dir, "end-1"))
     other = Path(launch(workspace, "q", "", shell("exit 0", hooks=hooks(webhook=receiver.url, on=["stop"])))["run_dir"])
     wait_end(other)
-    wait_for(lambda: not proctable.marked(str(other), 1))
+    wait_gone(other)
     assert [alert["kind"] for alert in receiver.bodies] == ["stop"] and told(other) == []
 
 
@@ -112,8 +114,7 @@ def test_a_webhook_whose_address_is_a_secret_stands_nowhere(workspace: Path, rec
     assert (run_dir / "attempts/1/run.log").read_text() == "the worker has none\n"
     [event] = events(run_dir, "alert_failed")
     assert "answered 500" in event["text"] and "127.0.0.1" in event["text"]
-    written = [path.read_bytes() for path in workspace.rglob("*") if path.is_file()]
-    assert written and not [text for text in written if b"verysecretpath" in text or b"s3cr3t" in text]
+    assert files_with("answered 500", workspace) and not files_with("verysecretpath", workspace) + files_with("s3cr3t", workspace)
 
 
 @pytest.mark.parametrize("behave", ["hang", "drip", 302])
@@ -121,7 +122,8 @@ def test_a_webhook_that_hangs_drips_or_leads_elsewhere_is_given_up_in_time(
     workspace: Path, receiver: Receiver, behave: int | str
 ) -> None:
     receiver.behave = behave
-    plan = shell("exit 0", hooks=hooks(webhook=receiver.url, timeout_s=0.5))
+    # An answer needs some time on a machine that is busy elsewhere; one that never comes may be given up soon.
+    plan = shell("exit 0", hooks=hooks(webhook=receiver.url, timeout_s=10 if behave == 302 else 0.5))
     run_dir = Path(launch(workspace, "r", "", plan)["run_dir"])
     assert wait_end(run_dir)["code"] == 0, "the end is on disk before anybody is told of it"
     wait_for(settled(run_dir, "end-1"))
@@ -153,7 +155,8 @@ def test_a_hooks_daemon_is_ended_with_the_hook(workspace: Path, tmp_path: Path) 
     run_dir = Path(launch(workspace, "r", "", shell("exit 0", hooks=hooks(command=command)))["run_dir"])
     wait_for(settled(run_dir, "end-1"))
     assert statuses(run_dir, "end-1")[-1] == "sent"
-    assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
+    daemon = identity.stat(int(pid_file.read_text()))
+    assert daemon is None or not proctable.is_live(daemon), "nobody need have waited for it yet"
 
 
 def test_a_hook_that_floods_its_output_is_quoted_by_its_last_line(workspace: Path) -> None:

@@ -99,7 +99,9 @@ def test_what_names_no_pause_is_refused(running: Path, lift: Any) -> None:
     assert summary(running)["paused_by"] == "ann"
 
 
-def test_holds_that_come_at_the_same_moment_all_stand(running: Path) -> None:
+def test_holds_that_come_at_the_same_moment_all_stand(running: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # So many writes, each put down on a slow disk, may take longer than a guard waits for one.
+    monkeypatch.setattr(controlling, "_GUARD_WAIT_S", 60.0)
     guards = [f"guard-{number}" for number in range(12)]
     with multiprocessing.get_context("fork").Pool(len(guards)) as pool:
         pool.starmap(controlling.hold, [(running, 1, guard) for guard in guards], chunksize=1)

@@ -25,7 +25,7 @@ from tests.runner.support import end_everything, shell, wait_end, wait_for
 disk = Path(sys.argv[1])
 
 def fill():
-    with (disk / "filler").open("wb", buffering=0) as file:
+    with (disk / "filler").open("ab", buffering=0) as file:
         try:
             while True:
                 file.write(b"x" * 4096)
@@ -104,9 +104,17 @@ end_everything(disk / "ws")
 
 def test_a_guard_that_ends_a_silent_run_ends_it_on_a_full_disk_too(tmp_path: Path) -> None:
     script = """
-plan = shell("exec sleep 600", heartbeat_s=0.1, stall={"response": "stop", "after_s": 0.5})
+# Where the worker tells how far it is lies outside the disk, so that its silence begins when there is no room any more.
+progress = disk.parent / "progress.json"
+rundir.write_json(progress, {"attempt": 1, "t": time.time(), "quiet_until": time.time() + 3600})
+script = "ln -s ../../../../progress.json .; echo up; exec sleep 600"
+plan = shell(script, heartbeat_s=0.1, stall={"response": "stop", "after_s": 3})
 run_dir = Path(launch(disk / "ws", "r", "", plan)["run_dir"])
-fill()
+log = run_dir / "attempts/1/run.log"
+wait_for(lambda: "up" in log.read_text())
+# Until a heartbeat has found no room: one that was just being put in another's place may give a block back.
+wait_for(lambda: fill() or "the heartbeat could not be written" in log.read_text())
+rundir.write_json(progress, {"attempt": 1, "t": 0})
 ended = wait_end(run_dir)
 print(json.dumps({"ended": ended, "order": (run_dir / "stop.json").exists()}))
 end_everything(disk / "ws")

@@ -18,7 +18,7 @@ from eagle3.runner import launch as launching
 from eagle3.runner import pruned, rundir
 from eagle3.runner.errors import VerbError
 from tests.runner.finished_run import finished_run, put, stage
-from tests.runner.support import ROOT, Channel, plan, summary, wait_end, wait_for
+from tests.runner.support import ROOT, Channel, plan, summary, wait_end
 
 SPEC = 'v = 1\nsize = "child"\n'
 ENDS = plan("raise SystemExit(0)")
@@ -221,23 +221,36 @@ def test_a_fork_of_a_fork_points_at_the_files_themselves(workspace: Path, parent
     assert found.readlink() == parent / "states" / "hs_0.safetensors"
 
 
+HELD_FORK = """
+import os, sys, time
+from eagle3.runner import fork
+link, made = os.link, []
+def held_link(*paths):
+    made.append(link(*paths))
+    if len(made) == 100:
+        print("in the middle", flush=True)
+        time.sleep(600)
+os.link = held_link
+fork.fork(sys.argv[1], "parent", "child", sys.argv[2], {"argv": ["/bin/true"]}, sys.argv[3:])
+"""
+"""A fork that stands still in the middle of its files: whole, it takes no longer than a test takes to look."""
+
+
 def test_a_fork_that_is_killed_in_the_middle_leaves_no_run_and_can_be_asked_for_again(workspace: Path, parent: Path) -> None:
-    states = [{"index": n, "bytes": put(parent, f"states/hs_{n}.safetensors", b"state")["bytes"]} for n in range(3000)]
+    states = [{"index": n, "bytes": put(parent, f"states/hs_{n}.safetensors", b"state")["bytes"]} for n in range(300)]
     stage(parent, "extract", **{"states/manifest.jsonl": b"".join(json.dumps(row).encode() + b"\n" for row in states)})
     before = snapshot(parent)
-    script = (
-        "import sys; from eagle3.runner import fork; "
-        "fork.fork(sys.argv[1], 'parent', 'child', sys.argv[2], {'argv': ['/bin/true']}, sys.argv[3:])"
-    )
-    process = subprocess.Popen([sys.executable, "-c", script, str(workspace), SPEC, *ALL], cwd=ROOT)
-    wait_for(lambda: process.poll() is not None or any(len(list(p.glob("states/*"))) > 50 for p in workspace.glob("runs/.new-*")))
+    process = subprocess.Popen([sys.executable, "-c", HELD_FORK, str(workspace), SPEC, *ALL], cwd=ROOT, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    said = process.stdout.readline()
     process.kill()
-    killed = process.wait(30) < 0
-    assert killed, "it was faster than the test: give it more states"
+    process.communicate()
+    assert said == b"in the middle\n"
+    assert any(len(list(half.glob("states/*"))) > 50 for half in workspace.glob("runs/.new-*"))
     assert not (workspace / "runs" / "child").exists()
     assert snapshot(parent) == before
     assert rundir.runs(workspace) == [parent], "what is left of it is no run"
-    assert fork(workspace)["files"] > 3000
+    assert fork(workspace)["files"] > 300
 
 
 def test_the_verb_forks_under_the_oldest_python_and_a_launch_starts_the_fork(

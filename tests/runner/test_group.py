@@ -63,7 +63,8 @@ def shared() -> Iterator[Path]:
 @pytest.fixture
 def run_dir(shared: Path) -> Path:
     script = "umask > umask; mkdir -p made/deep; touch made/deep/file; echo ready > ready; exec sleep 600"
-    answer = launch(shared / "ws", "r", "", shell(script, group=GROUP, heartbeat_s=0.2), actor="ann")
+    # No second heartbeat: its temporary file would come and go under whoever lists the run.
+    answer = launch(shared / "ws", "r", "", shell(script, group=GROUP, heartbeat_s=600), actor="ann")
     found = Path(answer["run_dir"])
     wait_for(lambda: (found / "ready").exists() and (found / "attempts/1/heartbeat.json").exists())
     return found

@@ -19,6 +19,7 @@ from tests.runner.support import (
     ROOT,
     RUNNER,
     Channel,
+    events,
     old_python,
     shell,
     started,
@@ -26,11 +27,19 @@ from tests.runner.support import (
     summary,
     wait_end,
     wait_for,
+    wait_gone,
 )
 
 
+def wait_starts(run_dir: Path) -> str:
+    """What the worker has written at its start, once it is written: the shell makes the file empty first."""
+    return wait_for(lambda: (run_dir / "starts").exists() and (run_dir / "starts").read_text())
+
+
 def test_a_launch_is_answered_when_the_worker_runs(workspace: Path) -> None:
-    answer = launch(workspace, "r", "a = 1\n", shell("sleep 9", label={"size": "smoke"}), report={"verdict": "ok"}, actor="--ann")
+    answer = launch(
+        workspace, "r", "a = 1\n", shell("exec sleep 600", label={"size": "smoke"}), report={"verdict": "ok"}, actor="--ann"
+    )
     run_dir = Path(answer["run_dir"])
     assert answer["run_id"] == "r" and answer["attempt"] == 1 and not answer["already"] and answer["state"] == "running"
     assert identity.alive(answer["started"]) and identity.alive(answer["started"]["supervisor"])
@@ -43,13 +52,14 @@ def test_a_launch_is_answered_when_the_worker_runs(workspace: Path) -> None:
 def test_the_run_directory_is_for_its_user_only_and_the_worker_knows_its_run(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("PYTHONPATH", raising=False)  # the shell's own comes after what was asked for
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # the worker's comes before it
     script = 'umask; echo "$EAGLE3_RUN_ID $EAGLE3_ATTEMPT $EAGLE3_RUN_DIR $PYTHONPATH $X"; pwd; cat; touch made'
     answer = launch(workspace, "r", "", shell(script, env={"X": "y"}, pythonpath="/lib/site"))
     run_dir = Path(answer["run_dir"])
     assert wait_end(run_dir)["code"] == 0
     log = (run_dir / "attempts/1/run.log").read_text()
     assert log.splitlines() == ["0077", f"r 1 {run_dir} /lib/site y", str(run_dir)]
+    wait_gone(run_dir)  # after the end its supervisor removes a file of its own
     assert not [p for p in [run_dir, *run_dir.rglob("*")] if p.stat().st_mode & 0o077]
 
 
@@ -88,8 +98,7 @@ def test_six_concurrent_launches_make_one_start(workspace: Path) -> None:
     assert sorted(answer.pop("already") for answer in answers) == [False, True, True, True, True, True]
     assert all(answer == answers[0] for answer in answers)
     run_dir = workspace / "runs" / "r"
-    wait_for(lambda: (run_dir / "starts").exists())
-    assert (run_dir / "starts").read_text() == "started\n"
+    assert wait_starts(run_dir) == "started\n"
     assert [p.name for p in (workspace / "runs").iterdir()] == ["r"]
 
 
@@ -179,8 +188,7 @@ def test_a_launcher_killed_at_any_moment_leaves_exactly_one_start_to_the_next(wo
     launcher.kill()
     launcher.wait()
     run_dir = Path(launch(workspace, "r", "", worker)["run_dir"])
-    wait_for(lambda: (run_dir / "starts").exists())
-    assert (run_dir / "starts").read_text() == "started\n" and summary(run_dir)["state"] == "running"
+    assert wait_starts(run_dir) == "started\n" and summary(run_dir)["state"] == "running"
 
 
 def test_what_killed_launches_left_half_made_is_no_run_and_is_swept_away(workspace: Path) -> None:
@@ -195,7 +203,7 @@ def test_what_killed_launches_left_half_made_is_no_run_and_is_swept_away(workspa
 
 def test_a_worker_that_was_never_written_down_is_found_instead_of_started_again(workspace: Path) -> None:
     run_dir = Path(launch(workspace, "r", "", shell("echo started >> starts; exec sleep 60"))["run_dir"])
-    wait_for(lambda: (run_dir / "starts").exists())
+    wait_starts(run_dir)
     pid = started(run_dir)["pid"]
     os.kill(started(run_dir)["supervisor"]["pid"], signal.SIGKILL)
     wait_for(state_is(run_dir, "unsupervised"))
@@ -250,8 +258,7 @@ def test_a_foreground_supervisor_claims_for_itself_and_ends_with_the_workers_cod
 def test_the_runners_own_question_to_the_gpus_is_nothing_that_a_worker_left_behind(workspace: Path) -> None:
     run_dir = Path(launch(workspace, "r", "", shell("exit 0"))["run_dir"])
     assert wait_end(run_dir)["code"] == 0
-    kinds = [json.loads(line)["kind"] for line in (run_dir / "events.jsonl").read_text().splitlines()]
-    assert kinds == ["attempt_started", "attempt_ended"]
+    assert [row["kind"] for row in events(run_dir)] == ["attempt_started", "attempt_ended"]
 
 
 def test_prompts_that_are_not_there_are_refused_before_services_yield(workspace: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from eagle3.runner import increments, log_limit, logs
 from eagle3.runner.launch import launch
 from eagle3.runner.log_limit import LogLimit
-from tests.runner.support import wait_end, wait_for
+from tests.runner.support import events, wait_end, wait_for
 
 LIMIT_BYTES = 1 << 20
 LINE = b"%07d " + b"x" * 119 + b"\n"
@@ -66,7 +65,7 @@ def test_a_log_of_a_run_that_never_stops_printing_stays_small_and_the_run_goes_o
     wait_for(lambda: on_disk(log) <= LIMIT_BYTES)
     assert log.stat().st_size == 80_000 * 128 + len("the last word\n"), "every byte has its place"
     assert log.read_bytes().endswith(b"the last word\n")
-    [event] = [e for e in map(json.loads, (run_dir / "events.jsonl").read_text().splitlines()) if e["kind"] == "log_limit"]
+    [event] = events(run_dir, "log_limit")
     assert event["level"] == "warn" and "run.log has grown over 1 MiB" in event["text"]
 
 

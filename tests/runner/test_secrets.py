@@ -21,6 +21,7 @@ from eagle3.runner.launch import launch
 from tests.runner.support import (
     RUNNER,
     Channel,
+    files_with,
     kill_supervisor,
     old_python,
     shell,
@@ -29,6 +30,7 @@ from tests.runner.support import (
     summary,
     wait_end,
     wait_for,
+    wait_programs,
 )
 
 SECRET = f"correct-horse-battery-staple-{os.getpid()}"
@@ -46,10 +48,6 @@ def holders(of: str, what: str) -> set[int]:
     return found
 
 
-def files_with(text: str, place: Path) -> list[str]:
-    return [str(path.relative_to(place)) for path in place.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
-
-
 def test_only_the_workers_own_processes_hold_a_secret(workspace: Path, tmp_path: Path, channel: Channel) -> None:
     place = tmp_path / "hook"
     hooks = {"command": ["/bin/sh", "-c", f"env > {place}.part; cat >> {place}.part; mv {place}.part {place}"], "on": ["failure"]}
@@ -60,9 +58,8 @@ def test_only_the_workers_own_processes_hold_a_secret(workspace: Path, tmp_path:
     )
     run_dir = Path(answer["run_dir"])
     wait_for((run_dir / "ready").exists)
-    supervisor = started(run_dir)["supervisor"]["pid"]
-    workers = {p.pid for p in proctable.marked(str(run_dir), 1)} - {supervisor}
-    assert holders(SECRET, "environ") == workers and len(workers) >= 2
+    workers = wait_programs(run_dir, "sh", "sleep")
+    assert holders(SECRET, "environ") == workers
     assert holders(SECRET, "cmdline") == set()
     assert files_with(SECRET, workspace) == [] and SECRET not in json.dumps(answer)
     assert rundir.read_object(run_dir / "launch.json")["secret_env"] == ["HF_TOKEN"], (
@@ -95,6 +92,7 @@ def test_a_secret_of_the_shell_that_starts_a_run_is_not_the_supervisors(workspac
     monkeypatch.setenv("HF_TOKEN", SECRET)
     run_dir = Path(launch(workspace, "r", "", shell("touch ready; exec sleep 600"), secret_env={"HF_TOKEN": SECRET})["run_dir"])
     wait_for((run_dir / "ready").exists)
+    assert wait_programs(run_dir, "sleep") == {started(run_dir)["pid"]}
     assert holders(SECRET, "environ") - {os.getpid()} == {started(run_dir)["pid"]}
 
 
@@ -109,8 +107,9 @@ def test_of_a_shakedown_only_the_command_holds_a_secret(workspace: Path, tmp_pat
     channel.result("shakedown", **asked, secret_env={"HF_TOKEN": SECRET})
     folder = workspace / "checks" / "shakedown-s"
     wait_for((folder / "ready").exists)
-    [command] = holders(SECRET, "environ")
-    assert command in {pid for pid, _ in jobs.bearers(folder)} - {started_job(folder)}
+    # The shell alone: what it started to say that it is ready may still be there.
+    command = wait_for(lambda: found if len(found := jobs.bearers(folder)) == 2 else None)
+    assert holders(SECRET, "environ") == {pid for pid, _ in command} - {started_job(folder)}
     assert holders(SECRET, "cmdline") == set() and files_with(SECRET, tmp_path) == []
     (folder / "go").write_text("on\n")
     done = wait_for(lambda: found if (found := jobs.read(workspace, "shakedown-s"))["done"] else None)
@@ -211,6 +210,7 @@ def test_the_command_line_takes_a_secret_by_its_name_only(workspace: Path) -> No
     assert done.returncode == 0, done.stderr
     run_dir = workspace / "runs/r"
     wait_for((run_dir / "ready").exists)
+    assert wait_programs(run_dir, "sleep") == {started(run_dir)["pid"]}
     assert holders(SECRET, "environ") == {started(run_dir)["pid"]} and files_with(SECRET, workspace) == []
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ from tests.runner.stand_ins import SECRET, Serving, Systemd, serving, systemd
 from tests.runner.support import (
     RUNNER,
     Channel,
+    events,
+    files_with,
     kill_supervisor,
     old_python,
     plan,
@@ -39,11 +42,6 @@ __all__ = ["serving", "systemd"]  # fixtures
 
 CONSENT = {"consented_by": "ann", "consent": "not needed before Monday", "grace_s": 0.5}
 UNIT = {"unit": "vllm.service", **CONSENT}
-
-
-def events(run_dir: Path, *kinds: str) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
-    return [row for row in rows if row["kind"] in kinds]
 
 
 def restored(run_dir: Path, attempt: int = 1) -> list[dict[str, Any]]:
@@ -65,8 +63,8 @@ def test_the_server_is_gone_before_the_worker_starts_and_back_as_it_was_when_it_
     assert outcome["outcome"] == "restored" and outcome["pid"] != before["pid"]
     again = servers.record(identity.stat(outcome["pid"]))  # type: ignore[arg-type]
     assert again == known, "command line, environment, folder, outputs and umask"
-    wait_for(lambda: len(serving.started()) == 2)
-    assert serving.log.read_text() == "serving\n" * 2 and len(serving.alive()) == 1
+    wait_for(lambda: serving.log.read_text() == "serving\n" * 2)
+    assert len(serving.started()) == 2 and len(serving.alive()) == 1
     stopping, back = events(run_dir, "service_stopping", "service_restored")
     assert stopping["actor"] == "ann" and CONSENT["consent"] in stopping["text"] and back["actor"] == "supervisor"
     [told] = RunSummary.model_validate(summary(run_dir)).services
@@ -79,7 +77,7 @@ def test_what_is_needed_to_start_it_again_is_for_this_user_only_and_forgotten_af
     serving.start()
     worker = shell("while [ ! -e go ]; do sleep 0.02; done", services=[{**serving.wish, **CONSENT}], group="")
     run_dir = Path(launch(workspace, "r", "", worker)["run_dir"])
-    holding = [path for path in workspace.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    holding = [workspace / name for name in files_with(SECRET, workspace)]
     assert [path.name for path in holding] == [".yielded-1-0.json"] and holding[0].stat().st_mode & 0o777 == 0o600
     name = str(holding[0].relative_to(run_dir))
     error = channel.ask("read", workspace=str(workspace), run_id="r", files=[{"name": name}])["error"]
@@ -87,7 +85,7 @@ def test_what_is_needed_to_start_it_again_is_for_this_user_only_and_forgotten_af
     (run_dir / "go").touch()
     restored(run_dir)
     wait_for(lambda: not holding[0].exists())
-    assert not [path for path in workspace.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    assert files_with(SECRET, workspace) == []
 
 
 @pytest.mark.parametrize("end", ["crash", "killed", "stop", "time limit", "no start", "no start of the supervisor's"])
@@ -175,12 +173,13 @@ def test_a_server_that_does_not_end_by_term_is_killed_and_restored(workspace: Pa
 
 
 def test_a_server_that_something_keeps_alive_fails_the_start_in_words(workspace: Path, serving: Serving) -> None:
-    quoted = " ".join(f"'{word}'" for word in serving.argv())
-    keeper = subprocess.Popen(["/bin/sh", "-c", f"while :; do {quoted}; done"], env=serving.env, cwd=serving.folder)
+    server = " ".join(f"'{word}'" for word in serving.argv("--kept"))
+    keeps = f"{server} & while [ ! -e {serving.starts}.told ]; do sleep 0.01; done; {server} & wait"
+    keeper = subprocess.Popen(["/bin/sh", "-c", keeps], env=serving.env, cwd=serving.folder)
     try:
         wait_for(lambda: len(serving.started()) == 1)
         with pytest.raises(VerbError, match="came back by itself"):
-            launch(workspace, "r", "", shell("touch worked", services=[{**serving.wish, **CONSENT}]))
+            launch(workspace, "r", "", shell("touch worked", services=[{**serving.wish, **CONSENT, "grace_s": 60}]))
     finally:
         keeper.kill()
         keeper.wait()
@@ -189,8 +188,8 @@ def test_a_server_that_something_keeps_alive_fails_the_start_in_words(workspace:
 
 
 def test_a_stop_while_the_service_is_being_stopped_means_that_the_worker_never_starts(workspace: Path, serving: Serving) -> None:
-    serving.start("--deaf")
-    worker = json.dumps(shell("touch worked; exec sleep 600", services=[{**serving.wish, **CONSENT, "grace_s": 1}]))
+    server = serving.start("--deaf")
+    worker = json.dumps(shell("touch worked; exec sleep 600", services=[{**serving.wish, **CONSENT, "grace_s": 110}]))
     code = (
         "import sys, json; sys.path.insert(0, sys.argv[1]); from eagle3.runner.launch import launch;"
         "launch(sys.argv[2], 'r', '', json.loads(sys.argv[3]))"
@@ -200,6 +199,7 @@ def test_a_stop_while_the_service_is_being_stopped_means_that_the_worker_never_s
     wait_for(lambda: (run_dir / "attempts/1/yielded.json").exists())
     assert summary(run_dir)["state"] == "starting" and "is being stopped for it first" in summary(run_dir)["state_text"]
     stop(run_dir, "now", actor="bob")
+    os.kill(server["pid"], signal.SIGKILL)  # the end of its grace, which comes after the stop however slow the machine is
     ended = wait_end(run_dir)
     assert ended["stopped"] and ended["by"] == "bob" and not (run_dir / "worked").exists()
     assert restored(run_dir)[0]["outcome"] == "restored"
@@ -209,12 +209,19 @@ def test_a_stop_while_the_service_is_being_stopped_means_that_the_worker_never_s
 def test_a_launch_whose_service_takes_long_to_stop_is_accepted_and_starts_by_itself(
     workspace: Path, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eagle3.runner.launch.START_WAIT_S", 0.5)
-    serving.start("--deaf")
-    worker = shell("exit 0", services=[{**serving.wish, **CONSENT, "grace_s": 3}])
+    def until_it_is_being_stopped(*_: Any) -> tuple[list[int], list[int], list[int]]:
+        """The launcher's patience, which ends while the service has its grace, however slow the machine is."""
+        wait_for((workspace / "runs/r/attempts/1/yielded.json").exists)
+        return [], [], []
+
+    monkeypatch.setattr("eagle3.runner.launch.select", SimpleNamespace(select=until_it_is_being_stopped))
+    server = serving.start("--deaf")
+    worker = shell("exit 0", services=[{**serving.wish, **CONSENT, "grace_s": 110}])
     first = launch(workspace, "r", "", worker)
     assert (first["state"], first["started"], first["already"]) == ("starting", {}, False)
+    monkeypatch.setattr("eagle3.runner.launch.START_WAIT_S", 0.5)
     assert launch(workspace, "r", "", worker) == {**first, "already": True}, "asking again starts nothing more"
+    os.kill(server["pid"], signal.SIGKILL)  # the end of its grace
     assert wait_end(Path(first["run_dir"]))["code"] == 0
     assert [outcome["outcome"] for outcome in restored(Path(first["run_dir"]))] == ["restored"]
 

@@ -20,7 +20,7 @@ from eagle3.runner.errors import VerbError
 from eagle3.runner.heartbeat import Heartbeat
 from eagle3.runner.launch import launch
 from eagle3.runner.watch import Watch
-from tests.runner.support import ROOT, Channel, kill_supervisor, shell, started, state_is, wait_end, wait_for
+from tests.runner.support import ROOT, Channel, events, kill_supervisor, shell, started, state_is, wait_end, wait_for
 from tests.support.guards import the_guard
 
 RANK = """
@@ -65,14 +65,6 @@ def log_of(run_dir: Path) -> str:
     return (run_dir / "attempts/1/run.log").read_text()
 
 
-def every_event(run_dir: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
-
-
-def events(run_dir: Path, kind: str) -> list[dict[str, Any]]:
-    return [row for row in every_event(run_dir) if row["kind"] == kind]
-
-
 def test_a_console_can_ask_for_the_stacks(running: Path, channel: Channel) -> None:
     before = {p.pid for p in worker_processes(running)}
     answer = channel.result("dump", workspace=str(running.parent.parent), run_id="r", actor="ann")
@@ -99,7 +91,7 @@ def test_a_stall_leaves_the_stacks_and_names_the_slowest_rank_once(workspace: Pa
     record = started(run_dir)
     rundir.write_json(run_dir / "attempts/1/started.json", {**record, "t": time.time() - 3600})
     wait_for(lambda: events(run_dir, "stack_dump"))
-    stalled = the_guard(every_event(run_dir), "stall")
+    stalled = the_guard(events(run_dir), "stall")
     assert stalled["guard"]["value"] > stalled["guard"]["threshold"] == 300 and stalled["guard"]["response"] == "warn"
     assert "nothing heard for" in stalled["text"] and "slowest is rank 1: step 118 of the others' 120" in stalled["text"]
     wait_for(lambda: told.exists() and told.read_text().endswith("\n"))
@@ -118,10 +110,10 @@ def test_a_silent_run_is_stopped_after_its_stacks_were_taken_where_the_spec_says
     rundir.write_json(run_dir / "attempts/1/started.json", {**started(run_dir), "t": time.time() - 100})
     wait_for(lambda: (run_dir / "attempts/1/exit.json").exists())
     assert rundir.read_object(run_dir / "attempts/1/exit.json")["by"] == "the guard stall"
-    kinds = [json.loads(line)["kind"] for line in (run_dir / "events.jsonl").read_text().splitlines()]
+    kinds = [row["kind"] for row in events(run_dir)]
     assert kinds.index("guard-stall") < kinds.index("stack_dump") < kinds.index("stop") < kinds.index("attempt_ended")
     assert "in waits_for_the_others" in log_of(run_dir), "its threads were asked before it ended"
-    stalled = the_guard(every_event(run_dir), "stall")
+    stalled = the_guard(events(run_dir), "stall")
     assert stalled["guard"]["threshold"] == 90.0 and stalled["guard"]["response"] == "stop"
     assert "which is beyond 90 s" in stalled["text"], "the threshold is told"
     wait_for(state_is(run_dir, "stopped"))
@@ -182,6 +174,7 @@ def test_a_stall_is_seen_though_the_clock_was_set_back(running: Path, monkeypatc
 def test_a_silence_that_the_spec_does_not_mind_is_no_event(workspace: Path) -> None:
     run_dir = Path(launch(workspace, "r", "", tree(heartbeat_s=0.1, stall={"response": "off", "after_s": 0.5}))["run_dir"])
     wait_for(state_is(run_dir, "stalled"))
+    wait_for((run_dir / "attempts/1/heartbeat.json").exists)
     beats = (run_dir / "attempts/1/heartbeat.json").stat().st_mtime_ns
     wait_for(lambda: (run_dir / "attempts/1/heartbeat.json").stat().st_mtime_ns > beats + 500_000_000)
     assert events(run_dir, "guard-stall") == []

@@ -57,10 +57,10 @@ def test_a_reused_pid_is_not_taken_for_the_worker(running: Path) -> None:
     kill_supervisor(running)
     os.kill(worker["pid"], signal.SIGKILL)
     wait_for(state_is(running, "unknown"))
-    # The same pid, alive, started at another time: as after a reuse.
+    # The same pid, alive, started at another time (by a tick, the least that can be told apart): as after a reuse.
     stranger = subprocess.Popen(["sleep", "600"])
     try:
-        rewrite_started(running, pid=stranger.pid)
+        rewrite_started(running, pid=stranger.pid, start_ticks=identity.of(stranger.pid)["start_ticks"] - 1)
         assert summary(running)["state"] == "unknown"
         assert "resume" in summary(running)["state_text"]
     finally:

@@ -99,7 +99,8 @@ def test_an_entry_is_believed_as_long_as_its_process_or_for_another_machine_its_
 
 
 def test_who_did_what_since_a_moment_is_told_with_the_newest_last(workspace: Path) -> None:
-    run_dir = Path(launch(workspace, "r", "", shell("exec sleep 600"), actor="ann")["run_dir"])
+    # A grace that no machine uses up: else the supervisor says too that it kills.
+    run_dir = Path(launch(workspace, "r", "", shell("exec sleep 600", grace_s=60), actor="ann")["run_dir"])
     other = Path(launch(workspace, "other", "", shell("exit 3"), actor="eve")["run_dir"])
     wait_end(other)
     looked = time.time()
