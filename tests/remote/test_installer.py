@@ -23,6 +23,7 @@ from remote import installer
 from remote.bundle import bundle
 from remote.container import Container, LinkError
 from tests.remote.conftest import Open, Quick
+from tests.support.processes import begun
 from tests.support.proxy import FaultProxy
 from tests.support.sshd import Sshd
 from tests.support.tmpfs import on_tmpfs
@@ -108,6 +109,7 @@ def test_old_versions_go_unless_something_uses_them(tmp_path: Path) -> None:
             (attempt / "exit.json").write_text("{}")
     process = subprocess.Popen(["tail", "-f", str(running / "runner.pyz")])
     try:
+        begun(process)
         answer = installer.install(request(tmp_path), io.BytesIO(bundle().payload))
     finally:
         process.kill()
