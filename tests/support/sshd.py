@@ -15,6 +15,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from eagle3.runner import proctable
+
 SSHD = Path("/usr/sbin/sshd")
 START_LIMIT_S = 30.0
 _reserved: list[int] = []
@@ -132,6 +134,11 @@ class Sshd:
         self.stop()
         make_key(self.host_key)
         self.start()
+
+    def sessions(self) -> list[int]:
+        """The processes that serve a connection. What they have to log is logged when they are gone."""
+        assert self.process is not None
+        return [pid for pid, found in proctable.snapshot().items() if found.ppid == self.process.pid]
 
     def log(self) -> str:
         """What it has logged."""
