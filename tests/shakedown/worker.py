@@ -1,6 +1,6 @@
 """Stands in for the worker of a shakedown: it leaves the files that a real one leaves, in its order, and trains forty quick
-steps with a checkpoint every ten. Before its second checkpoint it waits for its death: how quick the shakedown is on a busy machine
-decides nothing. What goes wrong is chosen by the test."""
+steps with a checkpoint every ten. Before its second checkpoint it waits for its death: how quick the shakedown is on a busy
+machine decides nothing. What goes wrong is chosen by the test."""
 
 from __future__ import annotations
 
