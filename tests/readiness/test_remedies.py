@@ -72,6 +72,21 @@ def test_an_orphan_of_an_ended_run_is_shown_then_ended(workspace: Path, started:
     assert gone(started[0].pid)
 
 
+def test_a_supervisor_that_still_tells_people_of_the_end_is_no_orphan_nor_is_what_it_tells_them_with(workspace: Path) -> None:
+    told, go = workspace / "told", workspace / "go"
+    tells = f"touch {told}; until [ -e {go} ]; do sleep 0.05; done"
+    launch(workspace, "done", "", shell("true", hooks={"command": ["/bin/sh", "-c", tells], "on": ["finish"], "timeout_s": 60}))
+    run_dir = workspace / "runs" / "done"
+    wait_end(run_dir)
+    wait_for(told.exists)
+    bearers = [found.pid for found in proctable.marked(str(run_dir), 1)]
+    shown = remedy(workspace, "free_gpu", {"pids": bearers})
+    assert bearers and shown["items"] == [] and "not through with the end yet" in shown["refused"][0]["why"]
+    assert remedy(workspace, "free_gpu", {})["items"] == []
+    go.touch()
+    wait_for(lambda: not proctable.marked(str(run_dir), 1))
+
+
 def test_a_process_without_a_mark_of_another_workspace_or_of_a_live_run_is_refused(
     workspace: Path, tmp_path: Path, started: list[Any]
 ) -> None:
