@@ -181,6 +181,7 @@ def test_a_port_that_is_taken_fails_with_the_process_that_has_it() -> None:
 
 def test_a_unit_that_was_restarted_is_told(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = start()
+    monkeypatch.setattr(vllm, "DEADLINE_S", 30.0)
 
     def unit(lines: str) -> dict[str, Any]:
         tool = tree(tmp_path / "bin", {"systemctl": f"#!/bin/sh\nprintf '{lines}'\n"}) / "systemctl"

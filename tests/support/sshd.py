@@ -127,7 +127,7 @@ class Sshd:
         """Stop listening. Sessions that are open end with their connections."""
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(10)
+            self.process.wait(START_LIMIT_S)
             self.process = None
 
     def change_host_key(self) -> None:
