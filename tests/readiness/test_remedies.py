@@ -16,6 +16,7 @@ from eagle3.runner.launch import launch
 from eagle3.runner.remedies import remedy
 from tests.readiness.support import gone, tree
 from tests.runner.support import end_everything, shell, state_is, wait_end, wait_for
+from tests.runner.support import started as launched
 from tests.support.processes import begun
 
 
@@ -72,16 +73,16 @@ def test_an_orphan_of_an_ended_run_is_shown_then_ended(workspace: Path, started:
     assert gone(started[0].pid)
 
 
-def test_a_supervisor_that_still_tells_people_of_the_end_is_no_orphan_nor_is_what_it_tells_them_with(workspace: Path) -> None:
+def test_a_supervisor_that_still_tells_people_of_the_end_is_no_orphan(workspace: Path) -> None:
     told, go = workspace / "told", workspace / "go"
     tells = f"touch {told}; until [ -e {go} ]; do sleep 0.05; done"
     launch(workspace, "done", "", shell("true", hooks={"command": ["/bin/sh", "-c", tells], "on": ["finish"], "timeout_s": 60}))
     run_dir = workspace / "runs" / "done"
     wait_end(run_dir)
     wait_for(told.exists)
-    bearers = [found.pid for found in proctable.marked(str(run_dir), 1)]
-    shown = remedy(workspace, "free_gpu", {"pids": bearers})
-    assert bearers and shown["items"] == [] and "not through with the end yet" in shown["refused"][0]["why"]
+    supervisor = launched(run_dir)["supervisor"]["pid"]
+    shown = remedy(workspace, "free_gpu", {"pids": [supervisor]})
+    assert shown["items"] == [] and "not through with the end yet" in shown["refused"][0]["why"]
     assert remedy(workspace, "free_gpu", {})["items"] == []
     go.touch()
     wait_for(lambda: not proctable.marked(str(run_dir), 1))
