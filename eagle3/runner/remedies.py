@@ -102,9 +102,13 @@ def _owner(workspace: PathLike, pid: int) -> Tuple[str, str]:
         if place.parent != home / "runs":
             return "", f"its run {run_dir} is not of this workspace"
         found = state.summary(place, time.time()) if (place / "launch.json").is_file() else {"state": "gone", "attempt": 0}
-        current = str(found["attempt"]) == environment.get("EAGLE3_ATTEMPT")
-        if found["state"] in state.LIVE and current:
+        attempt = environment.get("EAGLE3_ATTEMPT", "")
+        if found["state"] in state.LIVE and str(found["attempt"]) == attempt:
             return "", f"its run {place.name} is {found['state']}"
+        # The end is on disk before services are started again and people are told of it.
+        starting = rundir.read_object(place / "attempts" / attempt / "starting.json")
+        if identity.alive(starting.get("supervisor") or {}):
+            return "", f"the supervisor of its run {place.name} is not through with the end yet"
         return f"run {place.name}", ""
     if check_dir:
         place = Path(check_dir)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import Any
 from eagle3.core.readiness import checks
 from eagle3.core.readiness.registry import REGISTRY, Context
 from eagle3.core.readiness.report import Check
+from eagle3.runner import identity, proctable
 
 TARGET = Path("~/.cache/eagle3/targets/smollm2-135m").expanduser()
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,11 +133,8 @@ def gone(pid: int, *, deadline_s: float = 20.0) -> bool:
     """Whether the process ends within the deadline."""
     end = time.monotonic() + deadline_s
     while time.monotonic() < end:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+        found = identity.stat(pid)
+        if found is None or not proctable.is_live(found):
             return True
         time.sleep(0.02)
     return False

@@ -16,6 +16,7 @@ from eagle3.runner.errors import VerbError
 from eagle3.runner.remedies import remedy
 from tests.readiness.support import ROOT, fill_wheel
 from tests.runner.support import wait_for
+from tests.support.processes import begun
 
 
 @pytest.fixture
@@ -77,6 +78,7 @@ def test_an_environment_that_a_process_uses_is_refused(workspace: Path, tmp_path
     shown = remedy(workspace, "build_env", args(tmp_path))
     user = subprocess.Popen([str(python), "-S", "-c", "import time; time.sleep(600)"])
     try:
+        begun(user)
         now = remedy(workspace, "build_env", args(tmp_path))
         assert now["items"] == [] and f"in use by process {user.pid}" in now["refused"][0]["why"]
         with pytest.raises(VerbError, match="not what the preview showed"):

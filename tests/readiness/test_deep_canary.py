@@ -196,6 +196,8 @@ def test_a_canary_that_is_told_to_end_takes_its_server_with_it(tmp_path: Path) -
     )
     try:
         server = int(wait_for(lambda: pid.exists() and pid.read_text().strip(), deadline_s=150))
+        # Told in the midst of starting it, the canary would not know it yet: then the check that started the canary ends it.
+        wait_for(lambda: list(tmp_path.glob("run/servers/*.json")))
         canary.terminate()
         assert canary.wait(30) == 143 and gone(server)
     finally:

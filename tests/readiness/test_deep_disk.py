@@ -26,9 +26,8 @@ def test_a_good_folder_is_measured_and_nothing_of_it_stays(tmp_path: Path) -> No
     assert tree(tmp_path) == []
     first, second, third = [*facts["paths"], None]
     assert (second["same_as"], third) == (str(tmp_path), None), "one file system is asked once"
-    assert first["write_bytes"] > 0 and first["fsyncs"] == sections.FSYNCS
-    told = status("deep.disk", facts)
-    assert (told[f"disk.fsync_time:{tmp_path}"], told[f"disk.locks_hold:{tmp_path}"]) == ("ok", "ok"), facts
+    assert first["write_bytes"] > 0 and first["fsyncs"] > 0
+    assert status("deep.disk", facts)[f"disk.locks_hold:{tmp_path}"] == "ok", facts
 
 
 def on_tmpfs(tmp_path: Path, options: str, remount: str = "true") -> dict[str, Any]:
@@ -55,9 +54,14 @@ def test_a_read_only_mount_is_a_failure_that_says_so(tmp_path: Path) -> None:
     assert "Read-only file system" in check.evidence
 
 
-def test_a_small_disk_is_measured_within_its_space(tmp_path: Path) -> None:
-    [place] = on_tmpfs(tmp_path, "size=64m")["paths"]
+def test_a_small_disk_is_measured_within_its_space_and_a_quick_one_is_ok(tmp_path: Path) -> None:
+    facts = on_tmpfs(tmp_path, "size=64m")
+    [place] = facts["paths"]
     assert 0 < place["write_bytes"] <= 20 << 20, "at most about a quarter of what is free"
+    # In memory: what this machine's disk takes while others write to it is no finding.
+    told = status("deep.disk", facts)
+    assert (told[f"disk.fsync_time:{tmp_path}/disk"], told[f"disk.locks_hold:{tmp_path}/disk"]) == ("ok", "ok"), facts
+    assert place["fsyncs"] == sections.FSYNCS
 
 
 def test_a_slow_fsync_and_a_lock_that_holds_nobody_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

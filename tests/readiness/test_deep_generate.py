@@ -9,14 +9,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from eagle3.readiness import generate
 from tests.readiness.support import Pretender, judged, tree, wants
+from tests.support.processes import begun
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests serve on this machine at the same time: they count what they are asked, and one that hangs is waited for."""
+    monkeypatch.setattr(generate.vllm, "_of_processes", list)
 
 
 def asked(tmp_path: Path, url: str, **more: Any) -> dict[str, Any]:
-    facts = generate.generate(wants(tmp_path, urls=[url]), watch_s=0.05, **more)
-    facts["servers"] = [server for server in facts["servers"] if server["url"] == url]
-    return facts
+    return generate.generate(wants(tmp_path, urls=[url]), watch_s=0.05, **more)
 
 
 def test_a_server_that_answers_200_and_generates_nothing_fails_and_the_same_one_mended_is_ok(tmp_path: Path) -> None:
@@ -64,6 +71,7 @@ def test_what_an_extraction_server_leaves_for_the_probe_is_removed_and_nothing_e
     asleep = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()", *told])
     server = Pretender()
     try:
+        begun(asleep)
         with server.serving() as url:
             for pid, handle in ((os.getpid(), states), (asleep.pid, states), (asleep.pid, text), (asleep.pid, elsewhere)):
                 found = {"url": url, "pid": pid, "run_id": "", "health": "ok", "models": ["target"]}

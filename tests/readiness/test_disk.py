@@ -11,6 +11,7 @@ import pytest
 
 from eagle3.core.estimate import estimate
 from eagle3.core.wording import bytes_label
+from eagle3.runner.facts import disk
 from eagle3.runner.launch import launch
 from tests.readiness.light import ON_GPUS, SMOL, asked, changed, fault, gathered, judged, mended, tree, unclear, with_mounts
 from tests.runner.support import shell, wait_end
@@ -69,10 +70,10 @@ def test_a_run_that_is_too_large_for_the_disk_is_told_with_the_arithmetic(tmp_pa
     wanted = sum(int(need["bytes"]) for need in asked(SMOL, "/ws")["needs"] if not need["unless"])
     floor = SMOL.disk_floor_bytes
 
-    def disk(free_bytes: float) -> dict[str, Any]:
+    def with_free(free_bytes: float) -> dict[str, Any]:
         return on_tmpfs(tmp_path, f"size={int(free_bytes) >> 12 << 12}", spec=SMOL)
 
-    told = fault("disk.needs", disk(floor + wanted / 2), f"on {tmp_path}/disk", SMOL, status="fail")
+    told = fault("disk.needs", with_free(floor + wanted / 2), f"on {tmp_path}/disk", SMOL, status="fail")
     for part in (
         f"{bytes_label(wanted)} for hidden states",
         f"{bytes_label(floor + wanted / 2)} free",
@@ -80,8 +81,8 @@ def test_a_run_that_is_too_large_for_the_disk_is_told_with_the_arithmetic(tmp_pa
     ):
         assert part in told.evidence
     assert told.id == f"disk.needs:{tmp_path}/disk" and "choose another workspace" in told.remedy
-    fault("disk.needs", disk(floor + wanted / 0.9), "to use", SMOL, status="warn")
-    mended("disk.needs", disk(floor + 2 * wanted), SMOL)
+    fault("disk.needs", with_free(floor + wanted / 0.9), "to use", SMOL, status="warn")
+    mended("disk.needs", with_free(floor + 2 * wanted), SMOL)
 
 
 def test_a_fork_fits_where_the_whole_run_would_not(tmp_path: Path) -> None:
@@ -132,6 +133,7 @@ def test_a_network_file_system_is_told_with_what_its_locks_lack(tmp_path: Path, 
 
 
 def test_a_quota_is_read_from_the_command_that_tells_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "QUOTA_LIMIT_S", 30.0)
     place = tmp_path / "home"
     place.mkdir()
     root = tree(tmp_path / "root", {"proc/self/mountinfo": mountinfo(place, "ext4", "usrquota")})

@@ -12,10 +12,12 @@ import pytest
 
 from eagle3.core.spec import RunSpec
 from eagle3.core.spec.service import Service
+from eagle3.runner import proctable, state
 from eagle3.runner.launch import launch
 from tests.readiness.environments import environment, torch
 from tests.readiness.light import ON_GPUS, SMOL, changed, fault, gathered, judged, mended, unclear
-from tests.runner.support import kill_supervisor, shell, started
+from tests.runner.support import kill_supervisor, shell, started, summary, wait_for
+from tests.support.processes import begun
 
 SPREAD = ON_GPUS.model_copy(update={"server": ON_GPUS.server.model_copy(update={"tensor_parallel": 4})})
 
@@ -153,7 +155,7 @@ def held(gpu_control: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def stranger() -> Iterator[subprocess.Popen[bytes]]:
     child = subprocess.Popen(["sleep", "600"])
-    yield child
+    yield begun(child)
     child.kill()
     child.wait()
 
@@ -171,12 +173,14 @@ def test_memory_held_by_a_stranger_s_process_is_told_with_its_pid_and_size(held:
 def test_a_live_run_owns_what_it_holds_and_what_it_leaves_behind_can_be_ended(held: Path, workspace: Path) -> None:
     script = f"(setsid sh -c 'echo $$ > {held}; exec sleep 600' &); while :; do sleep 0.05; done"
     run_dir = Path(launch(workspace, "r", "", shell(script))["run_dir"])
+    left = int(wait_for(lambda: held.exists() and held.read_text().strip()))
+    wait_for(lambda: proctable.command_line(left)[:1] == ["sleep"])
     mended("gpu.holders", gathered("gpu"))
     worker = started(run_dir)["pid"]
     kill_supervisor(run_dir)
     os.kill(worker, 9)
+    wait_for(lambda: summary(run_dir)["state"] not in state.LIVE)
     facts = gathered("gpu")
-    left = int(held.read_text())
     told = fault(
         "gpu.holders", facts, f"PID {left} holds 3.0 GiB on GPU 0 and no run owns it: its run r is", ON_GPUS, status="fail"
     )

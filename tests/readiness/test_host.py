@@ -17,6 +17,7 @@ from eagle3.core.presets import resolve
 from eagle3.runner.facts import host
 from tests.readiness.light import ON_GPUS, ROOT, SMOL, changed, fault, gathered, in_process, judged, mended, tree, unclear
 from tests.readiness.light import with_mounts as mounted
+from tests.readiness.support import gone
 from tests.runner.support import RUNNER, Channel, wait_for
 
 GIB = 1 << 30
@@ -139,8 +140,10 @@ def test_a_login_shell_that_prints_waits_or_is_not_there_is_told(tmp_path: Path,
     startup.write_text("echo Welcome to the cluster\necho 'module: not found' >&2\n")
     told = fault("host.shell", gathered("host", shell="/bin/bash"), "Welcome to the cluster")
     assert "module: not found" in told.evidence
-    startup.write_text("sleep 600\n")
-    assert "did not end within 0 s" in host.login_shell("/bin/bash", limit_s=0.3)["error"]
+    waited_for = tmp_path / "pid"
+    startup.write_text(f"sleep 600 & echo $! > {waited_for}\nwait\n")
+    assert "did not end within 5 s" in host.login_shell("/bin/bash", limit_s=5)["error"]
+    assert gone(int(waited_for.read_text())), "nothing of the shell is left"
     fault("host.shell", gathered("host", shell="/no/shell"), "cannot be run")
     startup.write_text("export NOTHING=1\n")
     quiet = gathered("host", shell="/bin/bash")

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from eagle3.runner import trees
+from eagle3.runner import proctable, trees
 from eagle3.runner.errors import VerbError
 from eagle3.runner.launch import launch
 from eagle3.runner.remedies import remedy
 from tests.readiness.support import gone, tree
 from tests.runner.support import end_everything, shell, state_is, wait_end, wait_for
+from tests.runner.support import started as launched
+from tests.support.processes import begun
 
 
 @pytest.fixture
@@ -40,13 +42,15 @@ def ended_run(workspace: Path, name: str = "done") -> Path:
     launch(workspace, name, "", shell("true"))
     run_dir = workspace / "runs" / name
     wait_end(run_dir)
+    # Its supervisor, which bears the run's mark too, writes the end down before it is gone itself.
+    wait_for(lambda: not proctable.marked(str(run_dir), 1))
     return run_dir
 
 
 def orphan(run_dir: Path, attempt: int = 1) -> subprocess.Popen[bytes]:
     """What a run leaves behind: a process that bears its mark."""
     env = {**os.environ, "EAGLE3_RUN_DIR": str(run_dir), "EAGLE3_ATTEMPT": str(attempt), "EAGLE3_RUN_ID": run_dir.name}
-    return subprocess.Popen(["sleep", "600"], env=env)
+    return begun(subprocess.Popen(["sleep", "600"], env=env))
 
 
 def refused(workspace: Path, action: str, args: dict[str, Any], **more: Any) -> VerbError:
@@ -69,13 +73,28 @@ def test_an_orphan_of_an_ended_run_is_shown_then_ended(workspace: Path, started:
     assert gone(started[0].pid)
 
 
+def test_a_supervisor_that_still_tells_people_of_the_end_is_no_orphan(workspace: Path) -> None:
+    told, go = workspace / "told", workspace / "go"
+    tells = f"touch {told}; until [ -e {go} ]; do sleep 0.05; done"
+    launch(workspace, "done", "", shell("true", hooks={"command": ["/bin/sh", "-c", tells], "on": ["finish"], "timeout_s": 60}))
+    run_dir = workspace / "runs" / "done"
+    wait_end(run_dir)
+    wait_for(told.exists)
+    supervisor = launched(run_dir)["supervisor"]["pid"]
+    shown = remedy(workspace, "free_gpu", {"pids": [supervisor]})
+    assert shown["items"] == [] and "not through with the end yet" in shown["refused"][0]["why"]
+    assert remedy(workspace, "free_gpu", {})["items"] == []
+    go.touch()
+    wait_for(lambda: not proctable.marked(str(run_dir), 1))
+
+
 def test_a_process_without_a_mark_of_another_workspace_or_of_a_live_run_is_refused(
     workspace: Path, tmp_path: Path, started: list[Any]
 ) -> None:
     launch(workspace, "busy", "", shell("exec sleep 600"))
     wait_for(state_is(workspace / "runs" / "busy", "running"))
     started += [
-        subprocess.Popen(["sleep", "600"]),
+        begun(subprocess.Popen(["sleep", "600"])),
         orphan(tmp_path / "other" / "runs" / "x"),
         orphan(workspace / "runs" / "busy"),
     ]

@@ -16,6 +16,7 @@ import pytest
 from eagle3.runner.facts import vllm
 from tests.readiness.light import SMOL, changed, fault, gathered, judged, mended, tree, unclear
 from tests.runner.support import wait_for
+from tests.support.sshd import free_port
 
 SERVER = """
 import sys, threading
@@ -57,8 +58,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         folders = ("vllm", "vllm/entrypoints", "vllm/entrypoints/openai")
         tree(site, {f"{folder}/__init__.py": "" for folder in folders})
         tree(site, {"vllm/entrypoints/openai/api_server.py": f"{SERVER}\n{more}\nserver.serve_forever()\n"})
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
+        port = free_port()  # nobody else's meanwhile, as one that the kernel gave would be
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", "m", "--port", str(port), *arguments]
         children.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(site)}, cwd=tmp_path))
 
@@ -169,8 +169,8 @@ def test_a_command_line_is_read_as_vllm_reads_it_and_secrets_are_left_out(comman
 
 def test_a_port_that_is_taken_fails_with_the_process_that_has_it() -> None:
     fixed = SMOL.model_copy(update={"server": SMOL.server.model_copy(update={"port": 1})})
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        taken = listener.getsockname()[1]
+    taken = free_port()
+    with socket.create_server(("127.0.0.1", taken)):
         told = fault(
             "vllm.port", gathered("vllm", port=taken), f"{taken} is taken by process {os.getpid()}", fixed, status="fail"
         )
@@ -181,6 +181,7 @@ def test_a_port_that_is_taken_fails_with_the_process_that_has_it() -> None:
 
 def test_a_unit_that_was_restarted_is_told(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = start()
+    monkeypatch.setattr(vllm, "DEADLINE_S", 30.0)
 
     def unit(lines: str) -> dict[str, Any]:
         tool = tree(tmp_path / "bin", {"systemctl": f"#!/bin/sh\nprintf '{lines}'\n"}) / "systemctl"

@@ -50,6 +50,7 @@ async def test_the_picture_comes_first_spikes_in_it_and_everything_on_demand(
     await until(lambda: watch.rows > seen + 3, "rows after the picture")
     later = [row.step for piece in watch.news[1:] for row in piece.rows]
     assert later == list(range(later[0], later[0] + len(later)))
+    await until(lambda: any(piece.probe is not None for piece in watch.news), "a probe, which may come with a later poll")
     (run_dir / "finish").touch()
     await watch.end()
     written = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]

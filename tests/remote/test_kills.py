@@ -17,7 +17,6 @@ import pytest
 import pytest_asyncio
 
 from eagle3.core.spec import RunSpec
-from eagle3.runner import proctable
 from remote.container import Container, Settings
 from tests.remote.conftest import FAKE_WORKER, Open, Quick
 from tests.remote.watching import Watch, attempts, starts
@@ -31,12 +30,6 @@ SEED = 1
 LATEST_S = 0.15
 
 Kill = Callable[[], None]
-
-
-def sessions(server: Sshd) -> list[int]:
-    """The processes of sshd that serve a connection."""
-    assert server.process is not None
-    return [pid for pid, found in proctable.snapshot().items() if found.ppid == server.process.pid]
 
 
 @pytest.fixture
@@ -99,7 +92,7 @@ async def test_the_run_and_its_follower_live_on_when_a_process_between_them_is_k
         asking = asyncio.create_task(container.stop("kept", actor="grace"))
     await until(moment_of(run_dir, moment), moment)
     await asyncio.sleep(drawn_delay_s(victim, moment))
-    for pid in [container.info["pid"]] if victim == "helper" else sessions(sshd):
+    for pid in [container.info["pid"]] if victim == "helper" else sshd.sessions():
         os.kill(pid, signal.SIGKILL)
     await asyncio.wait_for(asking, 60)
     await assert_well(container, run_dir, moment, watch)
@@ -125,4 +118,4 @@ async def test_the_run_lives_on_when_its_console_is_killed(
         console.kill()
         await console.wait()
     await assert_well(container, run_dir, moment)
-    await until(lambda: len(sessions(sshd)) == 1, "the killed console's session to end")
+    await until(lambda: len(sshd.sessions()) == 1, "the killed console's session to end")

@@ -19,6 +19,7 @@ from remote.bundle import bundle
 from remote.container import Container
 from remote.errors import NoPython
 from tests.remote.conftest import Open, Quick
+from tests.support.processes import begun
 from tests.support.sshd import Sshd
 
 LOUD = (
@@ -99,7 +100,7 @@ def vllm_process(tmp_path: Path) -> Iterator[int]:
     script.write_text("import sys\nsys.stdin.read()\n")
     command = [sys.executable, str(script), "serve", "some/model", "--port", "8123", "--api-key", "not-for-you"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE)
-    yield process.pid
+    yield begun(process).pid
     process.communicate()
 
 

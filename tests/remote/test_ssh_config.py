@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,11 +78,13 @@ class Agent:
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Agent]:
-    socket = tmp_path / "agent"
-    process = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL)
-    while not socket.exists():
-        assert process.poll() is None
-    yield Agent(socket)
+    place = tmp_path / "agent"
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", str(place)], stdout=subprocess.DEVNULL)
+    with socket.socket(socket.AF_UNIX) as probe:
+        while probe.connect_ex(str(place)) != 0:  # the file is there before anybody listens
+            assert process.poll() is None
+            time.sleep(0.01)
+    yield Agent(place)
     process.terminate()
     process.wait()
 

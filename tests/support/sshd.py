@@ -15,6 +15,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from eagle3.runner import proctable
+
 SSHD = Path("/usr/sbin/sshd")
 START_LIMIT_S = 30.0
 _reserved: list[int] = []
@@ -125,13 +127,18 @@ class Sshd:
         """Stop listening. Sessions that are open end with their connections."""
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(10)
+            self.process.wait(START_LIMIT_S)
             self.process = None
 
     def change_host_key(self) -> None:
         self.stop()
         make_key(self.host_key)
         self.start()
+
+    def sessions(self) -> list[int]:
+        """The processes that serve a connection. What they have to log is logged when they are gone."""
+        assert self.process is not None
+        return [pid for pid, found in proctable.snapshot().items() if found.ppid == self.process.pid]
 
     def log(self) -> str:
         """What it has logged."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -197,9 +198,10 @@ def test_a_run_that_cannot_work_is_refused_before_it_is_made(tmp_path: Path) -> 
     assert not (tmp_path / "ws").exists()
 
 
-def test_what_a_run_holds_already_is_not_asked_for_again(tmp_path: Path) -> None:
-    free = os.statvfs(tmp_path)
-    free_bytes = free.f_bavail * free.f_frsize
+def test_what_a_run_holds_already_is_not_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Always as much, whatever others write to this disk and delete from it meanwhile.
+    free_bytes = 100 << 30
+    monkeypatch.setattr(forecast.shutil, "disk_usage", lambda _: SimpleNamespace(free=free_bytes))
     need = estimate(SMOKE).peak_bytes
     tight = resolve("smoke", "smollm2-135m", "cpu", {"disk_floor_bytes": free_bytes - need // 2})
     run_dir = tmp_path / "runs" / "r"

@@ -79,7 +79,9 @@ def _rank(asked: Dict[str, Any], rank: int) -> None:
     if device != "cpu":
         torch.cuda.set_device(device)
     store = dist.FileStore(str(folder / "store"), ranks)
-    limit = datetime.timedelta(seconds=float(asked["limit_s"]))
+    # Longer than whoever started the ranks waits: a rank that gave up by itself, having come earlier than the others, would
+    # be named as the one that failed in place of the one that never came.
+    limit = datetime.timedelta(seconds=float(asked["start_s"]) + float(asked["limit_s"]))
     dist.init_process_group(asked["backend"], store=store, rank=rank, world_size=ranks, timeout=limit)
     (folder / f"joined-{rank}").touch()
     value = torch.full((1 << 20,), float(rank + 1), device=device)

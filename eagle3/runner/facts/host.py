@@ -7,6 +7,7 @@ import os
 import platform
 import pwd
 import resource
+import signal
 import socket
 import struct
 import subprocess
@@ -81,8 +82,9 @@ def login_shell(shell: str, limit_s: float = SHELL_LIMIT_S) -> Dict[str, Any]:
         try:
             out, err = child.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            child.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # something it started may keep the pipes open
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)  # what its start-up file waits for, too: it would stay after every look
+            with contextlib.suppress(subprocess.TimeoutExpired):  # something that left the group may keep the pipes open
                 child.communicate(timeout=0.5)
             return {"path": shell, "error": f"the login shell {shell} did not end within {limit_s:.0f} s"}
     noise = (out + err).decode("utf-8", "replace").strip()
