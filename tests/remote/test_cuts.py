@@ -25,6 +25,9 @@ from tests.support.proxy import Direction, FaultProxy
 from tests.support.sshd import Sshd
 from tests.support.waiting import until
 
+# Some twenty connects each: a minute on a busy machine.
+pytestmark = pytest.mark.timeout(300)
+
 DRAWS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))]
 """Seeds of the cuts; the ones after the first run in make test-long."""
 DIRECTIONS: tuple[Direction, ...] = ("to_server", "to_client")

@@ -66,7 +66,8 @@ async def test_a_run_is_launched_followed_to_its_end_and_every_row_comes_once(
 async def test_who_looks_at_a_run_that_is_asked_nothing_is_told_with_its_name(
     opened: Open, quick: Quick, seed: Callable[[Path], Path], tmp_path: Path
 ) -> None:
-    container = await opened(local=True, workspace=str(seed(tmp_path / "workspace")), settings=quick())
+    # No pings: one that was sent before the change tells the run of before, and may be taken up after the question.
+    container = await opened(local=True, workspace=str(seed(tmp_path / "workspace")), settings=quick(ping_every_s=60.0))
     for run_id in ("ended", ""):
         container.watch(run_id)
         assert [watcher.watching for watcher in (await container.probe()).watchers] == [run_id]
