@@ -25,7 +25,7 @@ from eagle3.stages.context import StageContext, StageError
 from tests.stages.extraction import sample
 from tests.stages.fake_vllm import FakeVllm, Reply
 from tests.stages.runs import context, rows
-from tests.stages.test_regenerate import TOY, answer
+from tests.stages.toy import TOY, answer
 from tests.support.guards import of_guard
 from tests.support.waiting import until
 

@@ -18,7 +18,7 @@ from eagle3.rows import read_rows, write_rows
 from eagle3.stages import extract, regenerate
 from eagle3.stages.context import StageContext, StageError
 from tests.stages.runs import QUESTIONS, context, rows
-from tests.stages.test_regenerate import TOY
+from tests.stages.toy import TOY
 from tests.support.guards import of_guard, the_guard
 
 PROMPTS = 9
@@ -28,7 +28,7 @@ import sys; sys.path.insert(0, {root!r})
 import os, signal, time
 from pathlib import Path
 from tests.stages.fake_vllm import FakeVllm
-from tests.stages.test_regenerate import answer
+from tests.stages.toy import answer
 asked = Path({folder!r}, "asked")
 {before}
 def script(number, body):
@@ -106,7 +106,7 @@ def test_after_a_kill_in_the_middle_every_prompt_has_one_answer_and_only_the_mis
 
 def test_a_restart_that_takes_too_long_counts_as_a_death_and_is_tried_again_where_restarts_are_left(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    ctx = context(tmp_path / "run", server__backoff_s=0, server__start_timeout_s=6, regenerate__concurrency=2)
+    ctx = context(tmp_path / "run", server__backoff_s=0, server__start_timeout_s=20, regenerate__concurrency=2)
     hangs_once = (
         "if (asked.parent / 'died').exists() and not (asked.parent / 'hung').exists():\n"
         "    (asked.parent / 'hung').touch(); time.sleep(600)"
@@ -114,7 +114,7 @@ def test_a_restart_that_takes_too_long_counts_as_a_death_and_is_tried_again_wher
     answer_all(served_by(ctx, before=hangs_once, each=KILLED_ONCE))
     first, second = of_guard(rows(ctx.run_dir, "events.jsonl"), "server")
     assert "ended by signal 9 while it was working" in first["text"]
-    assert "did not answer within 6 s (server.start_timeout_s)" in second["text"]
+    assert "did not answer within 20 s (server.start_timeout_s)" in second["text"]
     assert len(rows(ctx.run_dir, "data/answers.part.jsonl")[1:]) == PROMPTS
 
 
