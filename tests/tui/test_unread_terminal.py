@@ -14,7 +14,6 @@ import pytest
 
 from eagle3.core.presets import resolve
 from remote.container import Container, Settings
-from tests.remote.test_kills import sessions
 from tests.support.sshd import Sshd
 from tests.tui.support.terminal import LIMIT_S, ended, on_terminal
 
@@ -68,17 +67,17 @@ async def test_a_terminal_that_is_not_read_for_half_a_minute_costs_neither_the_l
     with ended(console):
         terminal = Terminal(master)
         terminal.until(lambda shown: "● up" in shown and "step 1" in shown, "the run")
-        before = sessions(server)
+        before = server.sessions()
         stopped = time.monotonic()
         while time.monotonic() - stopped < UNREAD_S:
             time.sleep(0.2)  # noqa: ASYNC251
-            assert sessions(server) == before, "the link was lost while the terminal was not read"
+            assert server.sessions() == before, "the link was lost while the terminal was not read"
         assert terminal.waiting()
         (run_dir / "finish").touch()
         terminal.until(lambda shown: "finished" in shown, "the end of the run, once the terminal is read again")
         last = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])["step"]
         terminal.until(lambda shown: f"step {last} " in shown, f"the last line of the log, step {last}")
-        assert sessions(server) == before
+        assert server.sessions() == before
         assert "Timeout, client not responding" not in (server.folder / "sshd.log").read_text()
         console.terminate()
         terminal.until(lambda _: console.poll() is not None or not terminal.waiting(), "the end of the console")
