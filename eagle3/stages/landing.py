@@ -92,6 +92,7 @@ class Landing:
         self._threads: ThreadPoolExecutor | None = None
         self._left: list[tuple[Row, Future[StateRow]]] = []
         self._mixed_up: set[int] = set()
+        self._ends = False
         self._with_server = WithServer()
         self._unreachable_since: float | None = None
         self._began = self._last = clock()
@@ -117,7 +118,7 @@ class Landing:
         """
         settings = self._ctx.spec.extract
         self.hold.total = len(samples) + len(self.done) + len(self.quarantine.rows)
-        self._unreachable_since = None
+        self._unreachable_since, self._ends = None, False
         self._with_server.nobody()
         self.hold.done = len(self.done) + len(self.quarantine.rows)
         # A cold model may take as long for its first sample as any sample may take.
@@ -181,7 +182,10 @@ class Landing:
         if row is not None:
             self._landed(row)
         self._tell(force=False)
-        guarding.act(self._ctx, self._judged(all_asked=False))
+        found = self._judged(all_asked=False)
+        if found and not self._ends:  # others may land before the first one's error has ended them
+            self._ends = True
+            guarding.act(self._ctx, found)
 
     def _landed(self, row: StateRow) -> None:
         self._with_server.leaves(row.index)

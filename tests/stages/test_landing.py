@@ -26,13 +26,14 @@ from eagle3.stages.hold import Hold
 from eagle3.stages.landing import Landing, limit_s
 from eagle3.stages.room import SLACK, DiskRoom
 from eagle3.states.quarantine import Quarantine, put_aside
-from eagle3.store import StateRow
+from eagle3.store import StateRow, StateStore
 from eagle3.training.samples import read_samples
 from tests.stages.extraction import Answer, Extractor, made, nan, run, sample, states
 from tests.stages.fake_vllm import FakeVllm, Reply
 from tests.stages.runs import context, rows
 from tests.stages.tiny_models import tiny_llama
 from tests.support.guards import of_guard, the_guard
+from tests.support.ports import held_port
 from tests.support.tmpfs import on_tmpfs
 
 
@@ -126,6 +127,30 @@ def test_too_many_put_aside_stop_the_stage_as_soon_as_enough_were_asked_for(tmp_
     landed = [row["index"] for row in rows(tmp_path, "states/manifest.jsonl")]
     assert landed[:8] == list(range(2, 10)), "what has landed stays"
     assert landed[8:] in ([], [10]), "one more may have been on its way"
+
+
+def test_the_guard_that_ends_the_stage_says_so_once_though_others_are_put_aside_in_the_same_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = made(tmp_path, 4, guards__quarantined_at_least=1, extract__concurrency=4, extract__tries=1)
+    adopt, tell, looked_at = StateStore.adopt, Landing._tell, threading.Semaphore(0)
+
+    def adopt_and_say(*about: Any) -> StateRow:
+        try:
+            return adopt(*about)
+        finally:
+            looked_at.release()
+
+    def tell_when_all_are_looked_at(*about: Any, **how: Any) -> None:
+        assert all(looked_at.acquire(timeout=60) for _ in range(4))
+        looked_at.release(4)
+        tell(*about, **how)
+
+    monkeypatch.setattr(StateStore, "adopt", adopt_and_say)
+    monkeypatch.setattr(Landing, "_tell", tell_when_all_are_looked_at)
+    with pytest.raises(StageError, match="1 of 1 samples have no usable states"):
+        run(ctx, lambda before, ids: nan(ids))
+    the_guard(rows(tmp_path, "events.jsonl"), "quarantined")
 
 
 def test_at_the_end_few_samples_are_judged_too(ctx: StageContext) -> None:
@@ -262,9 +287,9 @@ def test_at_a_server_that_others_use_its_own_figure_alone_limits_the_requests_in
 def test_a_server_that_cannot_be_reached_is_waited_for_and_then_ends_the_stage_blaming_no_sample(ctx: StageContext) -> None:
     samples, store = read_rows(ctx.run_dir / "data" / "samples.jsonl"), extract.open_store(ctx)
     ticks = itertools.count(0.0, 20.0)
-    with FakeVllm() as server:
-        pass  # its port is free again
-    with pytest.raises(StageError, match=r"cannot be reached for 120 s though it runs .*resume the run"):
+    server, match = FakeVllm(), r"cannot be reached for 120 s though it runs .*resume the run"
+    with held_port() as port, pytest.raises(StageError, match=match):
+        server.base_url = f"http://127.0.0.1:{port}"
         asyncio.run(Landing(ctx, server, store, {}, Quarantine(store.folder), clock=lambda: next(ticks)).all(samples))
     assert put_aside(ctx.run_dir) == frozenset() and events(ctx, "integrity") == []
 
