@@ -50,6 +50,10 @@ Script = Callable[[int, Mapping[str, Any]], Reply | None]
 
 
 class _Server(ThreadingHTTPServer):
+    def server_bind(self) -> None:
+        self.allow_reuse_port = self.server_address[1] != 0  # the port may be held for it, see tests.support.ports
+        super().server_bind()
+
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that hung up is what many of these tests are about; it needs no traceback on the terminal."""
         if not isinstance(sys.exception(), ConnectionError):
