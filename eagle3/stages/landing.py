@@ -264,8 +264,10 @@ class Landing:
             raise
         assert self._threads is not None
         landing = self._threads.submit(self._adopt, handed, raw, sample)
+        waited_for = asyncio.wrap_future(landing)
+        waited_for.add_done_callback(lambda done: done.cancelled() or done.exception())  # else one left alone is told on stderr
         try:
-            return await asyncio.shield(asyncio.wrap_future(landing))
+            return await asyncio.shield(waited_for)
         except asyncio.CancelledError:
             self._left.append((sample, landing))  # its thread ends it, and is waited for
             raise

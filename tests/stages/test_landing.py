@@ -133,9 +133,10 @@ def test_the_guard_that_ends_the_stage_says_so_once_though_others_are_put_aside_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ctx = made(tmp_path, 4, guards__quarantined_at_least=1, extract__concurrency=4, extract__tries=1)
-    adopt, tell, looked_at = StateStore.adopt, Landing._tell, threading.Semaphore(0)
+    adopt, tell, together, looked_at = StateStore.adopt, Landing._tell, threading.Barrier(4), threading.Semaphore(0)
 
     def adopt_and_say(*about: Any) -> StateRow:
+        together.wait(60)
         try:
             return adopt(*about)
         finally:
