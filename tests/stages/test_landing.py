@@ -398,6 +398,17 @@ def test_it_gives_up_after_its_time_and_at_once_where_that_is_none(tmp_path: Pat
     assert responses == {"none": ["stop"], "some": ["pause", "stop"]}
 
 
+@pytest.mark.parametrize(("patience_s", "responses"), [(0, ["stop"]), (0.5, ["pause", "stop"])])
+def test_that_no_space_has_come_is_told_once_however_many_samples_wait_for_it(
+    tmp_path: Path, patience_s: float, responses: list[str]
+) -> None:
+    ctx = made(tmp_path, guards__disk_wait_s=patience_s)
+    with pytest.raises(StageError, match="resume the run"):
+        run(ctx, free_bytes=lambda: 0)
+    told = of_guard(rows(tmp_path, "events.jsonl"), "disk")
+    assert [event["guard"]["response"] for event in told] == responses
+
+
 def test_a_stop_is_obeyed_while_it_waits_for_space(tmp_path: Path) -> None:
     ctx = made(tmp_path)
     told = tmp_path / "events.jsonl"
