@@ -11,7 +11,9 @@ from eagle3.stages.context import StageError
 
 _GIVEN_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
 """The ports that the kernel gives to whoever asks for any, and to every connection that is made."""
-_LOWEST, _FEWEST, _TRIES = 20_000, 1000, 100
+_LOWEST, _BELOW = 20_000, 30_000
+"""From here up to those; from the second number on Kubernetes gives ports to its services, on the loopback of a node too."""
+_FEWEST, _TRIES = 1000, 100
 
 
 def claim_port(port: int) -> tuple[int, socket.socket]:
@@ -46,7 +48,7 @@ def _kept_from_others() -> int:
     """A free port below those that the kernel gives out, else 0: one of those may be another program's by the time that the
     server, which imports for seconds or minutes first, binds it."""
     try:
-        below = int(_GIVEN_OUT.read_text().split()[0])
+        below = min(_BELOW, int(_GIVEN_OUT.read_text().split()[0]))
     except (OSError, ValueError, IndexError):
         return 0
     for _ in range(_TRIES if below - _LOWEST >= _FEWEST else 0):
