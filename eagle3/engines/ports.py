@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 import socket
+from pathlib import Path
 
 from eagle3.stages.context import StageError
+
+_GIVEN_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""The ports that the kernel gives to whoever asks for any, and to every connection that is made."""
+_LOWEST, _BELOW = 20_000, 30_000
+"""From here up to those; from the second number on Kubernetes gives ports to its services, on the loopback of a node too."""
+_FEWEST, _TRIES = 1000, 100
 
 
 def claim_port(port: int) -> tuple[int, socket.socket]:
@@ -15,7 +24,12 @@ def claim_port(port: int) -> tuple[int, socket.socket]:
     it ends with this process and belongs to the same network namespace as the port. Raises StageError for a busy port.
     """
     while True:
-        found = _take_port(port)
+        try:
+            found = _take_port(port or _kept_from_others())
+        except StageError:
+            if port == 0:  # another run has just taken it
+                continue
+            raise
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             claim.bind(f"\0eagle3-vllm-port-{found}")
@@ -28,6 +42,21 @@ def claim_port(port: int) -> tuple[int, socket.socket]:
                 "wait for that run, or set server.port=0 for any free one."
             ) from error
         return found, claim
+
+
+def _kept_from_others() -> int:
+    """A free port below those that the kernel gives out, else 0: one of those may be another program's by the time that the
+    server, which imports for seconds or minutes first, binds it."""
+    try:
+        below = min(_BELOW, int(_GIVEN_OUT.read_text().split()[0]))
+    except (OSError, ValueError, IndexError):
+        return 0
+    for _ in range(_TRIES if below - _LOWEST >= _FEWEST else 0):
+        port = _LOWEST + secrets.randbelow(below - _LOWEST)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    return 0
 
 
 def _take_port(port: int) -> int:

@@ -11,7 +11,7 @@ import asyncio
 import errno
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -90,7 +90,9 @@ class Landing:
         self._own = None if shared else BackOff(ctx.spec.extract.concurrency, ctx.spec.extract.p95_factor)
         self._slots: Slots
         self._threads: ThreadPoolExecutor | None = None
+        self._left: list[tuple[Row, Future[StateRow]]] = []
         self._mixed_up: set[int] = set()
+        self._ends = False
         self._with_server = WithServer()
         self._unreachable_since: float | None = None
         self._began = self._last = clock()
@@ -116,7 +118,7 @@ class Landing:
         """
         settings = self._ctx.spec.extract
         self.hold.total = len(samples) + len(self.done) + len(self.quarantine.rows)
-        self._unreachable_since = None
+        self._unreachable_since, self._ends = None, False
         self._with_server.nobody()
         self.hold.done = len(self.done) + len(self.quarantine.rows)
         # A cold model may take as long for its first sample as any sample may take.
@@ -124,8 +126,11 @@ class Landing:
             "extract", self.hold.done, self.hold.total, "samples",
             quiet_s=settings.request_timeout_s, reason="the first samples are on their way",
         )  # fmt: skip
-        with beside(settings.concurrency) as self._threads:
-            await self._all(samples, among)
+        try:
+            with beside(settings.concurrency) as self._threads:
+                await self._all(samples, among)
+        finally:
+            self._take_in()
         self._conclude()
 
     async def _all(self, samples: Sequence[Row], among: Sequence[Row]) -> None:
@@ -175,11 +180,28 @@ class Landing:
         finally:
             self.room.give(size)
         if row is not None:
-            self._with_server.leaves(row.index)
-            self.done[row.index] = row
-            self.landed_tokens += row.tokens
+            self._landed(row)
         self._tell(force=False)
-        guarding.act(self._ctx, self._judged(all_asked=False))
+        found = self._judged(all_asked=False)
+        if found and not self._ends:  # others may land before the first one's error has ended them
+            self._ends = True
+            guarding.act(self._ctx, found)
+
+    def _landed(self, row: StateRow) -> None:
+        self._with_server.leaves(row.index)
+        self.done[row.index] = row
+        self.landed_tokens += row.tokens
+
+    def _take_in(self) -> None:
+        """What the server had handed over when everything broke off: it has landed by now, and its death is none of theirs."""
+        for sample, landing in self._left:
+            error = landing.exception()
+            if error is None:
+                self._landed(landing.result())
+            elif isinstance(error, StateError):
+                self._with_server.leaves(sample["index"])
+                self._doubt(error)
+        self._left.clear()
 
     async def _take_room(self, size: int) -> None:
         while not self.room.take(size):  # noqa: ASYNC110 - space comes from outside this process
@@ -237,7 +259,22 @@ class Landing:
         handed = handed_by(self._server)
         try:
             await written(handed, raw, limit_s=max(_LOCK_PATIENCE_S, limit_s(self._ctx, tokens)))
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._store.adopt, raw, sample)
+        except BaseException:
+            handed.remove(raw)
+            raise
+        assert self._threads is not None
+        landing = self._threads.submit(self._adopt, handed, raw, sample)
+        waited_for = asyncio.wrap_future(landing)
+        waited_for.add_done_callback(lambda done: done.cancelled() or done.exception())  # else one left alone is told on stderr
+        try:
+            return await asyncio.shield(waited_for)
+        except asyncio.CancelledError:
+            self._left.append((sample, landing))  # its thread ends it, and is waited for
+            raise
+
+    def _adopt(self, handed: Handed, raw: Path, sample: Row) -> StateRow:
+        try:
+            return self._store.adopt(raw, sample)
         finally:
             handed.remove(raw)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from eagle3.core.wording import bytes_label, duration_label
 from eagle3.runner.events import guard_record
-from eagle3.stages.context import StageContext
+from eagle3.stages.context import StageContext, StageError
 
 if TYPE_CHECKING:
     from eagle3.stages.hold import Hold
@@ -41,6 +41,7 @@ class DiskRoom:
         self._needs, self._who = needs, who
         self._free = free_bytes or (lambda: shutil.disk_usage(ctx.run_dir).free)
         self._since: float | None = None
+        self._gave_up: StageError | None = None
         self._looked = self._waited_s = 0.0
         self._taken = 0
 
@@ -54,6 +55,7 @@ class DiskRoom:
         free = self._free()
         if free - need >= floor:
             self._over(free)
+            self._gave_up = None
             self._taken += more_bytes
             return True
         self._wait(free, need)
@@ -87,7 +89,7 @@ class DiskRoom:
             f"keeps {bytes_label(floor)} free (disk_floor_bytes)"
         )
         if not limit_s:
-            raise ctx.disk_stop(f"{state[0].upper()}{state[1:]}.", free, need)
+            raise self._stop(f"{state[0].upper()}{state[1:]}.", free, need)
         if self._since is None:
             self._since = self._looked = now
             self._waited_s = 0.0
@@ -102,9 +104,15 @@ class DiskRoom:
         self._waited_s += 0.0 if self._hold.paused else now - self._looked
         self._looked = now
         if self._waited_s > limit_s and not self._hold.paused:
-            raise ctx.disk_stop(f"There was no space for {duration_label(limit_s)} (guards.disk_wait_s): {state}.", free, need)
+            raise self._stop(f"There was no space for {duration_label(limit_s)} (guards.disk_wait_s): {state}.", free, need)
         reason = f"Paused for want of space: {bytes_label(free)} free of {bytes_label(need + floor)} needed."
         self._hold.because("space", reason)
+
+    def _stop(self, found: str, free: int, need: int) -> StageError:
+        """Told once, though many may wait: the others ask once more before the first one's error has ended them."""
+        if self._gave_up is None:
+            self._gave_up = self._ctx.disk_stop(found, free, need)
+        return self._gave_up
 
     def _over(self, free: int) -> None:
         if self._since is None:

@@ -50,6 +50,13 @@ Script = Callable[[int, Mapping[str, Any]], Reply | None]
 
 
 class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+    """As a real one's. With the library's five, sixteen connections at once wait for seconds until the kernel tries again."""
+
+    def server_bind(self) -> None:
+        self.allow_reuse_port = self.server_address[1] != 0  # the port may be held for it, see tests.support.ports
+        super().server_bind()
+
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that hung up is what many of these tests are about; it needs no traceback on the terminal."""
         if not isinstance(sys.exception(), ConnectionError):

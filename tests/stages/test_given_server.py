@@ -27,6 +27,7 @@ from tests.stages.fake_vllm import FakeVllm, Reply
 from tests.stages.runs import context, rows
 from tests.stages.toy import TOY, answer
 from tests.support.guards import of_guard
+from tests.support.ports import held_port
 from tests.support.waiting import until
 
 LAYERS = [2, 15, 27, 30]
@@ -280,22 +281,23 @@ async def test_when_it_goes_away_the_run_waits_for_it_and_then_says_that_it_is_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eagle3.engines.watching._LOOK_EVERY_S", 0.05)
-    with FakeVllm(friendly) as server:
-        ctx = with_url(tmp_path, server, server__start_timeout_s=0.5)
-        given = answering_server(ctx)
-        given.__enter__()
-        server.health = 503
     calls = []
 
     def work() -> None:
         calls.append(1)
         given.check_alive()
 
-    await until(lambda: given._watch.dead != "", "the watch to notice")  # type: ignore[attr-defined]
-    with pytest.raises(
-        StageError, match=r"answers nothing any more.*It is not the run's own.*start it\. Mend the cause, then resume"
-    ):
-        given.surviving(work)
+    with held_port() as port:
+        with FakeVllm(friendly, port=port) as server:
+            ctx = with_url(tmp_path, server, server__start_timeout_s=0.5)
+            given = answering_server(ctx)
+            given.__enter__()
+            server.health = 503
+        await until(lambda: given._watch.dead != "", "the watch to notice")  # type: ignore[attr-defined]
+        with pytest.raises(
+            StageError, match=r"answers nothing any more.*It is not the run's own.*start it\. Mend the cause, then resume"
+        ):
+            given.surviving(work)
     assert len(calls) == 1
     told = of_guard(rows(tmp_path, "events.jsonl"), "server")
     assert [event["guard"]["response"] for event in told] == ["warn", "stop"]
@@ -305,13 +307,6 @@ async def test_while_it_is_waited_for_progress_says_so_and_how_far_the_stage_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eagle3.engines.watching._LOOK_EVERY_S", 0.05)
-    with FakeVllm(friendly) as server:
-        port = int(server.base_url.rpartition(":")[2])
-        ctx = with_url(tmp_path, server, server__start_timeout_s=60)
-        given = answering_server(ctx)
-        given.__enter__()
-        ctx.journal.progress("regenerate", 5, 9, "answers")
-    await until(lambda: given._watch.dead != "", "the watch to notice")  # type: ignore[attr-defined]
     told: list[dict[str, Any]] = []
 
     def look() -> bool:
@@ -321,10 +316,17 @@ async def test_while_it_is_waited_for_progress_says_so_and_how_far_the_stage_is(
             again.__enter__()
         return False
 
-    again, ctx.stop_requested = FakeVllm(friendly, port=port), look
-    given.surviving(given.check_alive)
-    given.__exit__(None, None, None)
-    again.__exit__(None, None, None)
+    with held_port() as port:
+        with FakeVllm(friendly, port=port) as server:
+            ctx = with_url(tmp_path, server, server__start_timeout_s=60)
+            given = answering_server(ctx)
+            given.__enter__()
+            ctx.journal.progress("regenerate", 5, 9, "answers")
+        await until(lambda: given._watch.dead != "", "the watch to notice")  # type: ignore[attr-defined]
+        again, ctx.stop_requested = FakeVllm(friendly, port=port), look
+        given.surviving(given.check_alive)
+        given.__exit__(None, None, None)
+        again.__exit__(None, None, None)
     (progress,) = told
     assert (progress["stage"], progress["done"], progress["total"], progress["unit"]) == ("regenerate", 5, 9, "answers")
     assert progress["quiet_until"] >= progress["t"] + 60, "so that the wait is not taken for a stall"

@@ -197,9 +197,21 @@ def test_a_stage_is_not_begun_while_the_run_is_paused_and_its_seconds_leave_the_
         inside.paused_s += 1000.0  # as a long pause in the middle would
         return {}
 
+    over = threading.Event()
+
+    def go_on_once_it_holds() -> None:
+        while "paused" not in kinds(ctx) and not over.wait(0.01):
+            pass
+        go_on(ctx)
+
     stage = SimpleNamespace(OUTPUTS=(), spec_part=lambda spec: {}, run=run)
     paused(ctx)
-    threading.Timer(0.3, go_on, [ctx]).start()
-    work.run_stage(ctx, "prepare", stage)  # type: ignore[arg-type]
+    helper = threading.Thread(target=go_on_once_it_holds)
+    helper.start()
+    try:
+        work.run_stage(ctx, "prepare", stage)  # type: ignore[arg-type]
+    finally:
+        over.set()
+        helper.join()
     assert kinds(ctx)[:2] == ["paused", "resumed"]
     assert json.loads((tmp_path / "stages" / "prepare.json").read_text())["seconds"] < 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import pytest
 
 from eagle3.engines.asking_given import process_of
 from eagle3.engines.listening import Listener, is_here, listener, sockets
+from tests.support.ports import held_port
 
 LISTENS = """
 import signal, socket, sys
@@ -32,10 +32,9 @@ Start = Callable[..., int]
 
 
 @pytest.fixture
-def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def port() -> Iterator[int]:
+    with held_port() as found:
+        yield found
 
 
 @pytest.fixture

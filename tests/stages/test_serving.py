@@ -204,14 +204,18 @@ def test_answers_that_contradict_the_counters_are_told_and_no_interval_rests_on_
 
 def test_each_answers_seconds_are_those_from_its_request_to_its_end(tmp_path: Path) -> None:
     ctx = context(tmp_path)
-    first = heldout_prompts(ctx, 4)[0]
+    first, others_ended = heldout_prompts(ctx, 4)[0], threading.Event()
 
-    def slow(number: int, body: Mapping[str, Any]) -> Reply | None:
-        told = json.dumps(completion(body)).encode()
-        return Reply(body=told, drips=0.5) if body["messages"][-1]["content"] == first.text else None
+    def slow(number: int, body: Mapping[str, Any]) -> None:
+        """The first prompt is sent first; its answer ends after all others."""
+        assert body["messages"][-1]["content"] != first.text or others_ended.wait(60)
+
+    def on_done(count: int) -> None:
+        if count == 3:
+            others_ended.set()
 
     with FakeVllm(slow) as server:
-        load = measure_load(ctx, server, heldout_prompts(ctx, 4), concurrency=4)
+        load = measure_load(ctx, server, heldout_prompts(ctx, 4), on_done, concurrency=4)
     assert [tokens for tokens, _ in load.each] == [32] * 4
     assert load.each[0][1] == max(seconds for _, seconds in load.each), "the slow one is the first prompt's"
     assert load.to_json()["each"][0] == [32, round(load.each[0][1], 3)]

@@ -203,6 +203,22 @@ def test_a_busy_port_is_said_before_anything_starts(ctx: StageContext, tmp_path:
             pytest.fail("it never answered")
 
 
+@pytest.mark.parametrize(
+    ("given_out", "lowest", "below"),
+    [("32768\t60999\n", 20_000, 30_000), ("1024\t65535\n", 1024, 65_536), ("nonsense", 1, 65_536), (None, 1, 65_536)],
+)
+def test_a_free_port_is_none_that_the_kernel_gives_to_others_while_the_server_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_out: str | None, lowest: int, below: int
+) -> None:
+    monkeypatch.setattr("eagle3.engines.ports._GIVEN_OUT", tmp_path / "range")
+    if given_out is not None:
+        (tmp_path / "range").write_text(given_out)
+    for _ in range(20):
+        port, claim = claim_port(0)
+        with claim:
+            assert lowest <= port < below
+
+
 def test_an_interpreter_that_is_not_there_is_named(ctx: StageContext) -> None:
     ctx.server_python = "/no/such/python"
     said = r"/no/such/python, cannot start \(No such file or directory\); set server_python"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import socket
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+from eagle3.engines.ports import claim_port
 from eagle3.runner import rundir
 from eagle3.stages.context import StageContext
 
@@ -32,9 +32,7 @@ def ended_on(ctx: StageContext, ranks: int, *, stop_when_held: bool = False) -> 
     folder.mkdir(exist_ok=True)
     for left in folder.glob("*.json"):
         left.unlink()
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+    port, claim = claim_port(0)
     fork = multiprocessing.get_context("fork")
     processes = [
         fork.Process(target=_rank, args=(rank, ranks, port, ctx.run_dir, ctx.journal.attempt), daemon=True)
@@ -46,6 +44,7 @@ def ended_on(ctx: StageContext, ranks: int, *, stop_when_held: bool = False) -> 
         threading.Thread(target=_stop_when_held, args=(ctx,), daemon=True).start()
     for process in processes:
         process.join(LIMIT_S)
+    claim.close()
     codes = [process.exitcode for process in processes]
     for process in processes:
         process.kill()
