@@ -23,14 +23,15 @@ _reserved: list[int] = []
 
 
 def free_port() -> int:
-    """A free port below those that the kernel gives to outgoing connections, so that it is still free at a restart.
+    """A free port below those that the kernel gives to outgoing connections, so that it is still free at a restart, and above
+    those that the product takes for its servers (`eagle3.engines.ports`).
 
     It stays this process's until its end: between two starts of a server nobody listens on it, and another test
     process that took it then would be mistaken for the server.
     """
     folder = Path(tempfile.gettempdir()) / f"eagle3-test-ports-{os.getuid()}"
     folder.mkdir(exist_ok=True, mode=0o700)
-    for port in random.sample(range(20000, 32000), 200):
+    for port in random.sample(range(30000, 32000), 200):
         descriptor = os.open(folder / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with socket.socket() as probe, contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
