@@ -1,17 +1,15 @@
-"""A regenerate stage on an edge fake: prepared, asked once, and finished."""
+"""A regenerate stage on an edge fake: asked once, and finished."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from eagle3.rows import read_rows
 from eagle3.stages import regenerate
 from eagle3.stages.context import StageContext
 from tests.stages.fake_vllm import FakeVllm, Reply, Script
-from tests.stages.runs import context
 from tests.stages.toy import TOY, answer
 
 
@@ -31,7 +29,3 @@ def ask(ctx: StageContext, script: Script = friendly, template: Any = TOY) -> Fa
 def finish(ctx: StageContext) -> dict[str, Any]:
     prompts = read_rows(ctx.run_dir / "data" / "prompts.jsonl")
     return regenerate.write_outputs(ctx, prompts, regenerate.Answers(ctx, prompts), TOY)
-
-
-def prepared(run_dir: Path, **overrides: Any) -> StageContext:
-    return context(run_dir, **overrides)

@@ -15,14 +15,14 @@ from eagle3.rows import read_rows
 from eagle3.stages import regenerate
 from eagle3.stages.context import StageContext, StageError, Stopped
 from tests.stages.fake_vllm import FakeVllm, Reply
-from tests.stages.regenerating import ask, finish, prepared
+from tests.stages.regenerating import ask, finish
 from tests.stages.runs import context, rows
 from tests.stages.toy import TOY, ToyTemplate, answer
 from tests.support.guards import the_guard
 
 
 def test_every_prompt_becomes_a_conversation_and_a_sample(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path)
+    ctx = context(tmp_path)
     ask(ctx)
     figures = finish(ctx)
     conversations, samples = rows(tmp_path, "data/conversations.jsonl"), rows(tmp_path, "data/samples.jsonl")
@@ -33,13 +33,13 @@ def test_every_prompt_becomes_a_conversation_and_a_sample(tmp_path: Path) -> Non
 
 
 def test_requests_carry_the_specs_temperature_and_never_exceed_its_concurrency(tmp_path: Path) -> None:
-    server = ask(prepared(tmp_path, regenerate__temperature=0.7, regenerate__concurrency=2))
+    server = ask(context(tmp_path, regenerate__temperature=0.7, regenerate__concurrency=2))
     assert {request["temperature"] for request in server.requests} == {0.7}
     assert server.most_in_flight <= 2
 
 
 def test_a_chat_is_asked_turn_by_turn_with_the_targets_own_answers_between(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path, heldout=8)
+    ctx = context(tmp_path, heldout=8)
     file = tmp_path / "data" / "prompts.jsonl"
     row = {"id": "c", "kind": "chat", "split": "train", "hash": "c", "turns": ["Hi", "And?"], "system": "Be brief."}
     file.write_text(json.dumps(row) + "\n" + file.read_text())
@@ -59,7 +59,7 @@ def test_a_server_with_another_template_ends_the_stage_at_its_first_answer(tmp_p
         found = json.loads(answer(body).body)
         return Reply(body=json.dumps(found | {"prompt_token_ids": [7, *found["prompt_token_ids"]]}).encode())
 
-    ctx = prepared(tmp_path, regenerate__concurrency=1)
+    ctx = context(tmp_path, regenerate__concurrency=1)
     for _ in range(2):  # asked again, it is as early
         with pytest.raises(StageError, match=r"Prompt 'train-0': The server's prompt differs from the chat template .* token 0;"):
             ask(ctx, script)
@@ -76,7 +76,7 @@ def test_a_template_that_rewrites_earlier_turns_ends_the_stage_at_the_first_chat
         found = json.loads(answer(body).body)
         return Reply(body=json.dumps(found | {"prompt_token_ids": Counting.render(body["messages"])}).encode())
 
-    ctx = prepared(tmp_path, regenerate__concurrency=1)
+    ctx = context(tmp_path, regenerate__concurrency=1)
     file = tmp_path / "data" / "prompts.jsonl"
     row = {"id": "chat", "kind": "chat", "split": "train", "hash": "c", "turns": ["Hi", "And?"]}
     file.write_text(json.dumps(row) + "\n" + file.read_text())
@@ -85,7 +85,7 @@ def test_a_template_that_rewrites_earlier_turns_ends_the_stage_at_the_first_chat
 
 
 def test_a_resume_asks_only_for_what_is_missing_even_after_a_torn_row(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path)
+    ctx = context(tmp_path)
     ask(ctx)
     partial = tmp_path / "data" / "answers.part.jsonl"
     whole = partial.read_bytes().splitlines(keepends=True)
@@ -96,24 +96,24 @@ def test_a_resume_asks_only_for_what_is_missing_even_after_a_torn_row(tmp_path: 
 
 @pytest.mark.parametrize("change", [{"regenerate__temperature": 0.5}, {"regenerate__max_new_tokens": 17}])
 def test_answers_of_other_settings_are_not_reused(tmp_path: Path, change: dict[str, Any]) -> None:
-    ask(prepared(tmp_path))
-    assert len(ask(prepared(tmp_path, **change)).requests) == 9
+    ask(context(tmp_path))
+    assert len(ask(context(tmp_path, **change)).requests) == 9
 
 
 def test_other_layers_or_evaluation_settings_ask_for_nothing_again(tmp_path: Path) -> None:
-    ask(prepared(tmp_path))
-    assert ask(prepared(tmp_path, target__auxiliary_layers=[3, 10, 20], evaluate__max_new_tokens=9)).requests == []
+    ask(context(tmp_path))
+    assert ask(context(tmp_path, target__auxiliary_layers=[3, 10, 20], evaluate__max_new_tokens=9)).requests == []
 
 
 def test_a_partial_file_that_is_garbage_is_said_and_made_anew(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path)
+    ctx = context(tmp_path)
     (tmp_path / "data" / "answers.part.jsonl").write_bytes(b"\xff\xfe garbage\n")
     assert len(ask(ctx).requests) == 9
     assert "cannot be read" in (tmp_path / "events.jsonl").read_text()
 
 
 def test_a_spoilt_line_among_the_answers_costs_that_answer_alone(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path)
+    ctx = context(tmp_path)
     ask(ctx)
     partial = tmp_path / "data" / "answers.part.jsonl"
     whole = partial.read_bytes().splitlines(keepends=True)
@@ -129,14 +129,14 @@ def test_a_stop_keeps_what_has_come(tmp_path: Path) -> None:
         stop[0] = number >= 3
         return answer(body)
 
-    ctx = prepared(tmp_path, regenerate__concurrency=1, stop_requested=lambda: stop[0])
+    ctx = context(tmp_path, regenerate__concurrency=1, stop_requested=lambda: stop[0])
     with pytest.raises(Stopped):
         ask(ctx, script)
     assert len(rows(tmp_path, "data/answers.part.jsonl")) > 1
 
 
 def test_the_silence_before_a_cold_models_first_answer_is_announced_and_over_with_it(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path, regenerate__request_timeout_s=1500, regenerate__concurrency=1)
+    ctx = context(tmp_path, regenerate__request_timeout_s=1500, regenerate__concurrency=1)
     told: list[dict[str, Any]] = []
 
     def script(number: int, body: Mapping[str, Any]) -> Reply:
@@ -149,7 +149,7 @@ def test_the_silence_before_a_cold_models_first_answer_is_announced_and_over_wit
 
 
 def test_a_dead_server_ends_the_stage_at_once_with_its_own_reason(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path)
+    ctx = context(tmp_path)
     prompts = read_rows(tmp_path / "data" / "prompts.jsonl")
     answers = regenerate.Answers(ctx, prompts)
     with FakeVllm(lambda number, body: Reply(close=True)) as server:
@@ -163,7 +163,7 @@ def test_answers_that_repeat_one_token_are_said_and_kept_out_of_training_only(tm
         broken = any(word in body["messages"][-1]["content"] for word in ("bicycle", "Short"))
         return answer(body, "!" * 30 if broken else "fine, thanks")
 
-    ctx = prepared(tmp_path, guards__repeated="warn")
+    ctx = context(tmp_path, guards__repeated="warn")
     file = tmp_path / "data" / "prompts.jsonl"
     more = {"id": "t", "kind": "k", "split": "train", "hash": "t", "turns": ["Short"]}
     file.write_text(file.read_text() + json.dumps(more) + "\n")
@@ -175,14 +175,14 @@ def test_answers_that_repeat_one_token_are_said_and_kept_out_of_training_only(tm
 
 
 def test_a_run_with_nothing_left_to_train_on_is_an_error(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path, guards__repeated="warn")
+    ctx = context(tmp_path, guards__repeated="warn")
     ask(ctx, lambda number, body: answer(body, "!" * 30))
     with pytest.raises(StageError, match="None of the 9 answers can be trained on"):
         finish(ctx)
 
 
 def test_a_server_that_refuses_everything_is_not_blamed_on_the_prompts_and_is_asked_again(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path)
+    ctx = context(tmp_path)
     refusal = Reply(400, b'{"error": {"message": "max_tokens is too large"}}')
     with pytest.raises(StageError, match=r"refuses every prompt.*max_tokens is too large.*server\.args"):
         ask(ctx, lambda number, body: refusal)
@@ -190,12 +190,12 @@ def test_a_server_that_refuses_everything_is_not_blamed_on_the_prompts_and_is_as
 
 
 def test_an_answer_that_is_no_json_is_asked_for_again(tmp_path: Path) -> None:
-    server = ask(prepared(tmp_path), lambda number, body: Reply(body=b"<html>") if number == 1 else answer(body))
+    server = ask(context(tmp_path), lambda number, body: Reply(body=b"<html>") if number == 1 else answer(body))
     assert len(server.requests) == 10
 
 
 def test_a_server_that_answers_in_repeated_tokens_ends_the_stage(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path)
+    ctx = context(tmp_path)
     with pytest.raises(StageError, match="are runs of repeated tokens"):
         ask(ctx, lambda number, body: answer(body, "!" * 30))
     assert "The server at http://127.0.0.1:" in (tmp_path / "events.jsonl").read_text()
@@ -206,7 +206,7 @@ def test_a_server_that_answers_in_repeated_tokens_ends_the_stage(tmp_path: Path)
 
 def test_samples_that_the_loss_cannot_see_are_a_guards_event(tmp_path: Path) -> None:
     # Prompts longer than what a sample may hold: their answers are cut away, whole.
-    ctx = prepared(tmp_path, target__max_model_len=52, evaluate__prompts=4)
+    ctx = context(tmp_path, target__max_model_len=52, evaluate__prompts=4)
     ask(ctx)
     assert finish(ctx)["skipped"] >= 1
     event = the_guard(rows(tmp_path, "events.jsonl"), "zero-mask")
@@ -217,7 +217,7 @@ def test_samples_that_the_loss_cannot_see_are_a_guards_event(tmp_path: Path) -> 
 def test_samples_longer_than_a_pack_are_said_as_soon_as_they_are_made_and_end_the_stage_where_none_is_left(
     tmp_path: Path,
 ) -> None:
-    ctx = prepared(tmp_path)
+    ctx = context(tmp_path)
     ask(ctx)
     finish(ctx)
     assert not (tmp_path / "events.jsonl").exists()

@@ -17,8 +17,8 @@ from eagle3.rows import read_rows, write_rows
 from eagle3.stages import regenerate, unanswered
 from eagle3.stages.context import StageError
 from tests.stages.fake_vllm import FakeVllm, Reply, Script
-from tests.stages.regenerating import ask, finish, prepared
-from tests.stages.runs import rows
+from tests.stages.regenerating import ask, finish
+from tests.stages.runs import context, rows
 from tests.stages.toy import TOY, answer
 
 
@@ -27,7 +27,7 @@ def test_a_prompt_that_the_server_refuses_is_left_out_and_said(tmp_path: Path) -
         too_long = "Never asked" in body["messages"][-1]["content"]
         return Reply(400, b'{"error": {"message": "prompt too long"}}') if too_long else answer(body)
 
-    ctx = prepared(tmp_path)
+    ctx = context(tmp_path)
     file = tmp_path / "data" / "prompts.jsonl"
     more = {"id": "t", "kind": "k", "split": "train", "hash": "t", "turns": ["A short one"]}
     file.write_text(file.read_text() + json.dumps(more) + "\n")
@@ -37,7 +37,7 @@ def test_a_prompt_that_the_server_refuses_is_left_out_and_said(tmp_path: Path) -
 
 
 def test_a_passing_error_of_the_server_is_tried_again(tmp_path: Path) -> None:
-    ask(prepared(tmp_path), lambda number, body: Reply(503) if number == 1 else answer(body))
+    ask(context(tmp_path), lambda number, body: Reply(503) if number == 1 else answer(body))
     assert len(rows(tmp_path, "data/answers.part.jsonl")) == 1 + 9
 
 
@@ -49,7 +49,7 @@ def test_prompts_that_stay_without_an_answer_end_the_stage_and_the_others_are_ke
     def script(number: int, body: Mapping[str, Any]) -> Reply:
         return Reply(500, b"{}") if "sea in winter" in body["messages"][-1]["content"] else answer(body)
 
-    ctx = prepared(tmp_path)
+    ctx = context(tmp_path)
     with pytest.raises(
         StageError, match=r"1 of the prompts got no answer, 'held-3' first \(the server at http://127.* status 500.*tried 4 times"
     ):
@@ -65,7 +65,7 @@ def test_a_prompt_that_no_server_can_answer_is_put_aside_by_name_and_the_stage_g
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eagle3.engines.completions._BACKOFF_S", 0.0)
-    ctx = prepared(tmp_path, guards__quarantined_share=0.15, evaluate__prompts=4)
+    ctx = context(tmp_path, guards__quarantined_share=0.15, evaluate__prompts=4)
     ask(ctx, breaks_at("sea in winter"))
     (told,) = [row for row in rows(tmp_path, "events.jsonl") if row["kind"] == "data"]
     assert "lives and gives no answer to 1 prompts, 'held-3' first; they are left out" in told["text"]
@@ -80,7 +80,7 @@ def test_what_was_put_aside_in_an_earlier_attempt_counts_in_the_share_of_the_nex
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eagle3.engines.completions._BACKOFF_S", 0.0)
-    ctx = prepared(tmp_path, guards__quarantined_share=0.15)
+    ctx = context(tmp_path, guards__quarantined_share=0.15)
     ask(ctx, breaks_at("sea in winter"))
     file = tmp_path / "data" / "prompts.jsonl"
     more = {"id": "t", "kind": "k", "split": "train", "hash": "t", "turns": ["Another one"]}
@@ -91,7 +91,7 @@ def test_what_was_put_aside_in_an_earlier_attempt_counts_in_the_share_of_the_nex
 
 def test_no_prompt_is_put_aside_while_the_server_is_ill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eagle3.engines.completions._BACKOFF_S", 0.0)
-    ctx = prepared(tmp_path, guards__quarantined_share=0.15)
+    ctx = context(tmp_path, guards__quarantined_share=0.15)
     prompts = read_rows(tmp_path / "data" / "prompts.jsonl")
     answers = regenerate.Answers(ctx, prompts)
     with FakeVllm(breaks_at("sea in winter")) as server:
@@ -102,7 +102,7 @@ def test_no_prompt_is_put_aside_while_the_server_is_ill(tmp_path: Path, monkeypa
 
 
 def test_a_suspect_is_said_to_have_been_alone_whatever_became_of_the_one_before_it(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path)
+    ctx = context(tmp_path)
     answers = regenerate.Answers(ctx, read_rows(tmp_path / "data" / "prompts.jsonl"))
     killers = unanswered.Killers(ctx, answers, regenerate._key, dying_s=0.0)
 
@@ -134,7 +134,7 @@ def test_a_suspect_is_said_to_have_been_alone_whatever_became_of_the_one_before_
 
 
 def test_a_server_that_takes_seconds_to_die_of_one_suspect_is_not_said_to_die_of_the_next(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path, guards__quarantined_share=0.5)
+    ctx = context(tmp_path, guards__quarantined_share=0.5)
     answers = regenerate.Answers(ctx, read_rows(tmp_path / "data" / "prompts.jsonl"))
     killers = regenerate.killers_of(ctx, answers)
     killer, innocent, third = answers.missing()[:3]
@@ -171,7 +171,7 @@ def test_a_server_that_takes_seconds_to_die_of_one_suspect_is_not_said_to_die_of
 
 
 def test_a_server_that_dies_whatever_it_is_asked_condemns_no_prompt_after_prompt(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path, guards__quarantined_share=0.5)
+    ctx = context(tmp_path, guards__quarantined_share=0.5)
     answers = regenerate.Answers(ctx, read_rows(tmp_path / "data" / "prompts.jsonl"))
     killers = regenerate.killers_of(ctx, answers)
     some = answers.missing()[:3]
@@ -191,7 +191,7 @@ def test_a_server_that_dies_whatever_it_is_asked_condemns_no_prompt_after_prompt
 
 
 def test_a_prompt_that_was_found_guilty_by_an_attempt_that_ended_then_is_left_out_by_the_next(tmp_path: Path) -> None:
-    ctx = prepared(tmp_path, guards__quarantined_share=0.5)
+    ctx = context(tmp_path, guards__quarantined_share=0.5)
     answers = regenerate.Answers(ctx, read_rows(tmp_path / "data" / "prompts.jsonl"))
     guilty = answers.missing()[4]
     row = {"v": 1, "t": 0.0, "attempt": 1, "landed": 3}
